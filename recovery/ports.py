@@ -58,6 +58,9 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODE_LEASE_NAMESPACE = "kube-node-lease"
 """The namespace in which each kubelet renews the Lease named after its node (`corev1.NamespaceNodeLease`)."""
 EVENTS = Resource("", "v1", "events", "Event")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+AGENT_PARAMETERS = "recovery-agent"
+"""Name of the ConfigMap with the parameters of the component `agent`, in the controller's own namespace."""
 MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
     "v1",

@@ -13,10 +13,13 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
+from recovery.controller.agent_exchange import AgentExchange
 from recovery.controller.incident_recorder import IncidentRecorder
 from recovery.controller.known_ledgers import KnownLedgers
 from recovery.controller.observer import ControllerObserver
+from recovery.controller.readable_ledger import readable
 from recovery.controller.suspect_logs import DEADLINE_SECONDS, SuspectLogs
+from recovery.core.decision.agent_answer import answer_of
 from recovery.core.decision.decide import decide
 from recovery.core.decision.deleted_workload import finished
 from recovery.core.decision.protection import protection
@@ -26,7 +29,7 @@ from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.invariants import violations
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, MessageRelation
+from recovery.core.model.ledger import Ledger, MessageRelation
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason, because
 from recovery.core.model.writer_lease import WriterLease
@@ -42,6 +45,7 @@ from recovery.core.plan.actions import (
     ExtendBackoffLimit,
     FailJobSet,
     ForceDeletePods,
+    LeaveOutAgent,
     Plan,
     RaiseBackoffLimit,
     ReadLive,
@@ -55,7 +59,7 @@ from recovery.core.plan.log_to_read import log_to_read
 from recovery.core.plan.parts import note
 from recovery.core.plan.status_conditions import summarise
 from recovery.core.policy.selection import PolicySet, applicable
-from recovery.executors import birth_settings, events, group_recreate, job_failure, suspension
+from recovery.executors import agent_parameters, birth_settings, events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.executors.status import LedgerWriter, WorkloadReference, reference_to
@@ -89,10 +93,6 @@ class RestlessGroupError(Exception):
     """Another client keeps changing the group: reconcile again after a while."""
 
 
-class LedgerUnreadableError(Exception):
-    """The RecoveryGroup was written by a newer controller, or is damaged: nothing is decided without it."""
-
-
 class Reconciler:
     """Reconciles groups. One instance serves all groups; the queue runs one reconcile of each at a time."""
 
@@ -110,11 +110,13 @@ class Reconciler:
         only_pods_left: Callable[[GroupKey], None] = lambda _: None,
         triggers_wait: Callable[[], bool] = lambda: False,
         opened: Callable[[GroupKey], None] = lambda _: None,
+        agents: AgentExchange | None = None,
     ) -> None:
         """`logs` None: logs of suspects are not read. `writer`: the Lease that ledgers name. `saw`: is called with each
         ledger that is decided on. `only_pods_left`: is called when the ledger and the triggers of a group are written
         and its reconcile begins to delete pods, which may last. `triggers_wait`: many groups have not come so far.
-        `opened`: is called when a ledger write has opened an incident."""
+        `opened`: is called when a ledger write has opened an incident. `agents` None: no agent can report."""
+        self._agents = agents
         self._logs = logs
         self._writer = writer
         self._saw = saw
@@ -177,15 +179,18 @@ class Reconciler:
             if workload is None:
                 if self._logs is not None:
                     self._logs.forget(key)
+                if self._agents is not None:
+                    self._agents.forget(key)
                 return None
             newest = self._known.newest(key, workload.uid)
             policy, now = applicable(policies, workload), self._clock.now()
             self._observer.facts_read(key, snapshot, policy)
             self._observer.protection_found(key, protection(workload, snapshot, newest, policy, now))
-            known = _readable(newest)
+            known = readable(newest)
             if known is not None:
                 self._saw(known)
             before = known.ledger if known is not None else Ledger()
+            snapshot = self._with_agent(key, snapshot)
             plan = decide(self._with_trial(key, snapshot, before), before, policy, now)
             if any(isinstance(action, ReadLive) for action in plan.actions):
                 snapshot, policies = await self._read_live(key)
@@ -207,9 +212,22 @@ class Reconciler:
                     return None
                 changed = error
                 continue
+            if self._agents is not None and snapshot.agent is not None:
+                answer = answer_of(snapshot, plan.ledger, policy, now)
+                self._agents.answer(key, snapshot.agent.sequence, answer)
             await self._keep_log(key, workload)
             return self._requeue_at(key, plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
+
+    def _with_agent(self, key: GroupKey, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the latest report of the group's agents, and whether they can be left out."""
+        if self._agents is None:
+            return snapshot
+        agent = self._agents.facts(key)
+        can = self._agents.parameters_in is not None and any(job.agent_image for job in snapshot.jobs)
+        if agent is None and not can:
+            return snapshot
+        return msgspec.structs.replace(snapshot, agent=agent, leaves_out_agents=can)
 
     def _with_trial(self, key: GroupKey, snapshot: Snapshot, ledger: Ledger) -> Snapshot:
         """The snapshot with the latest dry run of the settings in the ledger."""
@@ -328,7 +346,7 @@ class Reconciler:
         """Write the suspect's log in a write of its own, so that its failure holds up nothing."""
         if self._logs is None or not self._logs.pending(key):
             return
-        known = _readable(self._known.newest(key, workload.uid))
+        known = readable(self._known.newest(key, workload.uid))
         incident = known.ledger.incident if known is not None else None
         if known is None or incident is None:
             self._logs.forget(key)
@@ -347,7 +365,7 @@ class Reconciler:
 
     async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
         """Note the refusal in the ledger, which must not look as if the refused action had been done."""
-        known = _readable(self._known.newest(key, workload.uid))
+        known = readable(self._known.newest(key, workload.uid))
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
         evidence = first_seen(known.ledger.incident)
@@ -371,6 +389,10 @@ class Reconciler:
                 await job_failure.fail_jobset(self._api, key.namespace, action, self._clock.now())
             case EmitEvent():
                 await events.emit(self._api, key.namespace, workload, action, self._clock.now())
+            case LeaveOutAgent():
+                where = self._agents.parameters_in if self._agents is not None else None
+                assert where is not None, "only then the snapshot says that agents can be left out"
+                await agent_parameters.leave_out(self._api, where, action)
             case TryBirth():
                 self._trials[key] = await birth_settings.try_birth(self._api, key.namespace, action)
             case CountIncidents() | RecordIncident() | ReadLive():
@@ -412,25 +434,6 @@ class Reconciler:
             return plan.requeue_at
         read_at = self._clock.now() + timedelta(seconds=DEADLINE_SECONDS)
         return read_at if plan.requeue_at is None else min(plan.requeue_at, read_at)
-
-
-def _readable(newest: LedgerObject | None) -> LedgerObject | None:
-    """The ledger, if it can be read. Raises LedgerUnreadableError."""
-    if newest is not None and not newest.readable:
-        raise LedgerUnreadableError(_unreadable(newest))
-    return newest
-
-
-def _unreadable(found: LedgerObject) -> str:
-    """Why nothing is decided by that ledger, and how to fix it."""
-    title = f"RecoveryGroup {found.namespace}/{found.name}"
-    if found.schema_version <= SCHEMA_VERSION:
-        how = "correct its status, or delete it: its counts then begin at zero"
-        return f"{title}: {found.ledger.message}: it holds; {how}"
-    return (
-        f"{title} has schemaVersion {found.schema_version}, this controller knows {SCHEMA_VERSION}: it holds; "
-        "run the controller version that wrote it"
-    )
 
 
 def _workload_is_undecodable(snapshot: Snapshot) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from recovery.background import BackgroundTaskError, endless, first_of, is_to_end
+from recovery.controller.agent_exchange import AgentExchange
 from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
@@ -22,8 +23,10 @@ from recovery.controller.observer import ControllerObserver
 from recovery.controller.other_controllers import OtherControllers
 from recovery.controller.policy_reconciler import PolicyReconciler
 from recovery.controller.queue import COALESCE_SECONDS, GroupQueue, Taken
-from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
+from recovery.controller.readable_ledger import LedgerUnreadableError
+from recovery.controller.reconciler import InvariantError, Reconciler, RestlessGroupError
 from recovery.controller.suspect_logs import SuspectLogs
+from recovery.core.model.agent_facts import AgentFacts, AgentState
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.ledger_object import LedgerObject
@@ -74,8 +77,10 @@ class Controller:
         observer: ControllerObserver,
         leadership: Leadership,
         reads_logs: bool = False,
+        agents: AgentExchange | None = None,
     ) -> None:
-        """`reads_logs`: the controller may and does read the logs of suspects."""
+        """`reads_logs`: the controller may and does read the logs of suspects. `agents` None: no agent can report."""
+        self._agents = agents
         self._reads_logs = reads_logs
         self._api = api
         self._store = store
@@ -87,6 +92,11 @@ class Controller:
         leadership.follow(lambda: store.synced() and not store.stale())
         self._duty: Duty | None = None
         """None: standing by."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process does the duty of the leader now. Any thread may ask."""
+        return self._duty is not None
 
     @property
     def queue_depth(self) -> int:
@@ -102,6 +112,8 @@ class Controller:
                 return
             await self._clock.sleep(_SYNC_POLL_SECONDS)
         self._store.subscribe(self._changed)
+        if self._agents is not None:
+            self._agents.subscribe(self._reported)
         _log.info("all caches are synced; watching")
         while (term := await self._elected(stop)) is not None:
             await self._lead(term, stop)
@@ -111,6 +123,10 @@ class Controller:
         """Queue the group. A standby need not: once it leads, it reconciles every group."""
         if self._duty is not None:
             self._duty.changed(key, loss=loss)
+
+    def _reported(self, key: GroupKey, facts: AgentFacts) -> None:
+        """Queue the group whose agents have reported. The group waits while they ask."""
+        self._changed(key, loss=facts.state is AgentState.ASKING)
 
     async def _elected(self, stop: asyncio.Event) -> LeadershipTerm | None:
         """Wait for the election. Returns the term that begins. None: `stop` was set first."""
@@ -163,6 +179,7 @@ class Controller:
             reads_logs=self._reads_logs,
             term=term,
             saw=self._others.saw,
+            agents=self._agents,
         )
         working = asyncio.create_task(self._duty.run(stop))
         to_hold = asyncio.create_task(self._others.until_first())
@@ -218,6 +235,7 @@ class Duty:
         term: LeadershipTerm,
         saw: Callable[[LedgerObject], None],
         reads_logs: bool = False,
+        agents: AgentExchange | None = None,
     ) -> None:
         """`saw`: is called with each ledger that is decided on."""
         self._store = store
@@ -241,6 +259,7 @@ class Duty:
             only_pods_left=self._give_slot_back,
             triggers_wait=lambda: len(self._holding) >= _MANY_RECONCILES,
             opened=self._waits.opened,
+            agents=agents,
         )
         self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)

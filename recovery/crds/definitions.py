@@ -134,9 +134,8 @@ _POLICY_COLUMNS = (
 )
 
 _DECLARED = """
-The schema declares the whole design, so that the API server never silently prunes a field of a later version: a CEL
-rule for each field that this version does not implement refuses it by name (`not built yet`). The API server prunes
-unknown fields unless the client asks for strict field validation, which kubectl and server-side apply do.
+The API server prunes unknown fields unless the client asks for strict field validation, which kubectl and server-side
+apply do.
 """
 _LEDGER = """
 The ledger of one group of pods that fail and restart together. Only the controller writes it, by compare-and-swap,

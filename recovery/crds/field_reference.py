@@ -10,7 +10,7 @@ import yaml
 from recovery.core.model import annotations
 from recovery.crds import docstrings
 from recovery.crds.definitions import Definition
-from recovery.crds.schema import NOT_BUILT, RULES, Schema
+from recovery.crds.schema import RULES, Schema
 from recovery.crds.schema_keywords import DURATION
 
 _HEAD = """\
@@ -177,8 +177,6 @@ def _tells_something(rule: Schema) -> bool:
 
 
 def _in_words(rule: Schema) -> str:
-    if NOT_BUILT in rule["message"]:
-        return str(rule["message"].partition(";")[0])
     return f"`{rule['fieldPath'][1:]}` {rule['message']}" if "fieldPath" in rule else str(rule["message"])
 
 

@@ -11,13 +11,10 @@ from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
 from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.step import BELONGS_TO, REQUIRED, Step
 from recovery.core.policy.enforcement import Enforcement
-from recovery.crds.policy_overlay import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
 from recovery.crds.schema_keywords import one_of, rule, text
 
 _LATER_PHASES = ("Recovered", "Failed", "Superseded")
-_LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
-"""Actions of rules, which `terms` of an incident keep as they were."""
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
 _MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
@@ -51,7 +48,6 @@ _LEDGER = Overlay(
     further_values={
         "status.phase": _LATER_PHASES,
         "status.incident.phases[].phase": _LATER_PHASES,
-        "status.incident.terms.rules[].action": _LATER_ACTIONS,
     },
     # The ledger omits defaults. The API server fills in these, so that a printer column shows 0, not an empty cell.
     defaults=frozenset(
@@ -62,7 +58,7 @@ _LEDGER = Overlay(
 
 _INCIDENT = Overlay(
     says={"spec.attempts[].epoch": {"minimum": 0}, "spec.step": {RULES: _step_rules()}},
-    further_values={"spec.phases[].phase": _LATER_PHASES, "spec.terms.rules[].action": _LATER_ACTIONS},
+    further_values={"spec.phases[].phase": _LATER_PHASES},
     defaults=frozenset(),
 )
 

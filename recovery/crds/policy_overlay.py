@@ -1,11 +1,8 @@
-"""What the schema of a RecoveryPolicy has beyond `core.policy.spec.PolicySpec`: bounds, CEL rules, later values.
-
-A CEL rule refuses each value that is declared but not built, and names what to use instead.
-"""
+"""What the schema of a RecoveryPolicy has beyond `core.policy.spec.PolicySpec`: bounds and CEL rules."""
 
 from recovery.core.policy import rule_validation
-from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX
-from recovery.crds.schema import NOT_BUILT, RULES, Overlay, Schema
+from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, IN_A_ROW_MAX, IN_PLACE_MAX, SETTLE_MAX
+from recovery.crds.schema import RULES, Overlay, Schema
 from recovery.crds.schema_keywords import (
     DNS_LABEL,
     DURATION,
@@ -15,7 +12,6 @@ from recovery.crds.schema_keywords import (
     limits,
     longer_than_nothing,
     no_longer_than,
-    only,
     rule,
     sized,
 )
@@ -69,11 +65,6 @@ SAYS: dict[str, Schema] = {
 }
 
 
-UNBUILT_ACTIONS = {
-    "RestartInPlace": "pods are always recreated; use RecreateGroup",
-}
-"""Actions that are declared but not built: why, and what to use instead."""
-
 _RULE = "spec.rules[]"
 _WHEN = f"{_RULE}.when"
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
@@ -89,11 +80,6 @@ RULE_SAYS: dict[str, Schema] = {
         ]
     },
     f"{_RULE}.name": limits(128, pattern=RULE_NAME),
-    f"{_RULE}.action": {
-        RULES: [
-            only(f"self != '{action}'", f"{action} is {NOT_BUILT}: {why}") for action, why in UNBUILT_ACTIONS.items()
-        ]
-    },
     f"{_WHEN}.onExitCodes": {
         RULES: [
             rule(
@@ -145,4 +131,13 @@ ELASTIC_SAYS: dict[str, Schema] = {
     ),
 }
 
-POLICY = Overlay(says=SAYS | RULE_SAYS | ELASTIC_SAYS, further_values={f"{_RULE}.action": tuple(UNBUILT_ACTIONS)})
+IN_PLACE_SAYS: dict[str, Schema] = {
+    "spec.inPlace.alone": integer(0, IN_A_ROW_MAX),
+    "spec.inPlace.maxInARow": integer(0, IN_A_ROW_MAX),
+    "spec.timeouts.inPlace": bounded_duration(
+        longer_than_nothing("every restart in place would be given up"),
+        no_longer_than(IN_PLACE_MAX, "no agent waits for its peers that long"),
+    ),
+}
+
+POLICY = Overlay(says=SAYS | RULE_SAYS | ELASTIC_SAYS | IN_PLACE_SAYS)

@@ -12,7 +12,6 @@ from recovery.crds import docstrings
 Schema: TypeAlias = dict[str, Any]
 
 RULES = "x-kubernetes-validations"
-NOT_BUILT = "not built yet in this version"
 
 _ORDER = (
     *("type", "format", "description", "nullable", "default", "enum", "required"),

@@ -13,11 +13,6 @@ def rule(cel: str, message: str, field_path: str = "") -> Schema:
     return {"rule": cel, **({"fieldPath": field_path} if field_path else {}), "message": message}
 
 
-def only(cel: str, message: str) -> Schema:
-    """A CEL rule that refuses values that are not built."""
-    return {"rule": cel, "reason": "FieldValueForbidden", "message": message}
-
-
 def text(description: str = "", *, longest: int, pattern: str = "", shortest: int = 1) -> Schema:
     schema: Schema = {"type": "string", "maxLength": longest}
     if description:

@@ -22,6 +22,7 @@ from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobRecord, JobSetRecord
 from recovery.kube.snapshots import Parts
 from recovery.ports import Clock, GroupChanged
+from recovery.workloads import adapter_of
 
 
 class GroupObjects:
@@ -77,6 +78,16 @@ class GroupObjects:
         """The last report of the group's training. None: there is none."""
         workload = self._train_jobs.get(key)
         return workload.progress if workload is not None else None
+
+    def member(self, entry: ObjectEntry[PodRecord] | None) -> tuple[GroupKey, PodFacts] | None:
+        """The pod with its group, if its Job exists and is one of those that train. None: it is none, or not there."""
+        if entry is None:
+            return None
+        pod, parts = entry.value, self.parts(entry.value.group)
+        job = next((job for job in parts.jobs if job.uid == pod.facts.job_uid), None)
+        jobset = parts.jobset.facts if parts.jobset is not None else None
+        trains = job is not None and adapter_of(parts.workload).is_member(pod.replicated_job, jobset, job)
+        return (pod.group, pod.facts) if trains else None
 
     def on_node(self, name: str) -> tuple[GroupKey, ...]:
         """The groups that have pods on the node."""

@@ -181,6 +181,10 @@ class KubeGroupStore:
             stale=self.stale(),
         )
 
+    def member(self, namespace: str, pod_name: str) -> tuple[GroupKey, PodFacts] | None:
+        """As `rendezvous.endpoint.Members` describes it."""
+        return self._objects.member(self._pods_informer.objects.get((namespace, pod_name)))
+
     def nodes(self) -> Mapping[str, NodeFacts]:
         return MappingProxyType(self._nodes)
 

@@ -152,7 +152,7 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     verified: bool
     """All ranks have reported themselves that they joined."""
     verified_by: str
-    """`joined-probe`, `progress` or `ready`. Empty: the incident did not get that far."""
+    """`joined-probe`, `agent`, `progress` or `ready`. Empty: the incident did not get that far."""
     charged: bool
     """The incident was charged to the budget."""
     gpus: int

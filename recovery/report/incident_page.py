@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from recovery.core.diagnosis.classify import DisruptionClass
-from recovery.core.model.ledger import JOB_TRIGGERS, IncidentHandling, Outcome, Phase
+from recovery.core.model.ledger import RESTARTS_A_TRAINING, IncidentHandling, Outcome, Phase
 from recovery.report.document import (
     Bar,
     Block,
@@ -50,6 +50,7 @@ HANDLING_WORDS = {
 
 _VERIFIED_BY = {
     "joined-probe": "every rank has said itself that it joined",
+    "agent": "the agents in all pods have reported that their processes run",
     "progress": "the training has reported progress",
     "ready": "all pods were Ready, which does not prove that the ranks have met",
 }
@@ -262,7 +263,7 @@ def _decision(account: IncidentAccount) -> str:
         return f"There was room for more nodes, as elastic of {policy} has it."
     if decided.rule:
         return f"Rule {decided.rule} of {policy} decided.{would}"
-    if account.would or any(each.action in JOB_TRIGGERS for each in account.attempts):
+    if account.would or any(each.action in RESTARTS_A_TRAINING for each in account.attempts):
         return f"No rule matched, so the default of {policy} decided: {decided.restart}.{would}"
     return f"The controller restarted nothing under {policy}: {account.reason}."
 

@@ -15,7 +15,7 @@ from recovery.core.incident.counterfactual import (
     RESTART_SECONDS_PER_POD,
     WITHOUT_BASELINE,
 )
-from recovery.core.model.ledger import JOB_TRIGGERS, Incident, Outcome, Phase
+from recovery.core.model.ledger import JOB_TRIGGERS, AttemptAction, Incident, Outcome, Phase
 from recovery.report.phase_accounts import PhaseAccount
 
 
@@ -44,6 +44,7 @@ class NotCompared(StrEnum):
 
     NOT_RECOVERED = "NotRecovered"
     NOT_RESTARTED_BY_CONTROLLER = "NotRestartedByController"
+    RESTARTED_IN_PLACE = "RestartedInPlace"
     NO_BASELINE = "NoBaseline"
     """What the platform does about this class was not measured."""
     NO_GPUS = "NoGpus"
@@ -52,6 +53,7 @@ class NotCompared(StrEnum):
 NOT_COMPARED_MESSAGES = {
     NotCompared.NOT_RECOVERED: "The incident has not ended with a recovery.",
     NotCompared.NOT_RESTARTED_BY_CONTROLLER: "The controller restarted nothing: this was the platform's own way.",
+    NotCompared.RESTARTED_IN_PLACE: "The agents restarted the ranks in their pods: no start of pods was measured.",
     NotCompared.NO_BASELINE: "There is no baseline for incidents of this class.",
     NotCompared.NO_GPUS: "The group has no GPUs.",
 }
@@ -152,6 +154,8 @@ def _own(name: str, phases: Iterable[PhaseAccount], among: Set[str], what: str) 
 def _not_compared(incident: Incident) -> NotCompared | None:
     if incident.closing is None or incident.closing.outcome is not Outcome.RECOVERED:
         return NotCompared.NOT_RECOVERED
+    if any(attempt.action is AttemptAction.RESTART_IN_PLACE for attempt in incident.attempts):
+        return NotCompared.RESTARTED_IN_PLACE
     if not any(attempt.action in JOB_TRIGGERS for attempt in incident.attempts):
         return NotCompared.NOT_RESTARTED_BY_CONTROLLER
     if incident.disruption_class in WITHOUT_BASELINE:

@@ -183,7 +183,7 @@ async def test_our_kinds_refuse_what_their_schema_does_not_allow(scene: Scene) -
         ({"budget": {"limit": -1}}, "spec.budget.limit in body should be greater than or equal to 0"),
         ({"budget": {"limit": "ten"}}, "spec.budget.limit in body must be of type integer"),
         ({"timeouts": {"start": ""}}, "spec.timeouts.start in body should be at least 2 chars"),
-        ({"rules": [{"name": "a", "action": "RestartInPlace"}]}, "spec.rules[0].action: Forbidden: "),
+        ({"inPlace": {"alone": 11}}, "spec.inPlace.alone in body should be less than or equal to 10"),
         ({"elastic": {"minNodes": 0, "maxNodes": 2}}, "spec.elastic.minNodes in body should be greater than"),
     ):
         with refused(RefusedError) as refusal:
@@ -230,7 +230,8 @@ async def test_defaults_of_our_kinds_are_filled_in(scene: Scene) -> None:
         "restart": "RecreateGroupOnPodRestart",
         "settle": "2s",
         "teardown": {"fencing": {"assumeDeadAfter": "60s", "mode": "Proven"}},
-        "timeouts": {"rendezvous": "15m", "start": "15m", "resume": "15m", "finish": "10m"},
+        "timeouts": {"rendezvous": "15m", "start": "15m", "resume": "15m", "inPlace": "60s", "finish": "10m"},
+        "inPlace": {"enabled": False, "alone": 3, "maxInARow": 3},
     }
     some = recovery_policy("some", budget={"limit": 3}, backoff={"initial": "1s"}, teardown={}, mode="Enforce")
     spec = (await scene.create(RECOVERY_POLICIES, some))["spec"]

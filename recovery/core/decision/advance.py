@@ -11,6 +11,7 @@ import msgspec
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.deleted_group import adopt_deletion, adopt_next_jobset, is_about_the_jobset, trainer_creates
 from recovery.core.decision.hold import fail_job, no_hold
+from recovery.core.decision.in_place_watch import taken_in
 from recovery.core.decision.judging import judge
 from recovery.core.decision.resuming import completed, may_end_at
 from recovery.core.decision.table import reconcile
@@ -78,7 +79,7 @@ def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
     assert context.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
     if _platform_restarts(context.snapshot, opened):
         return reconcile(context, _adopt(context, context.snapshot.jobset, opened))
-    plan = judge(context, opened)
+    plan = taken_in(context, opened) or judge(context, opened)
     if plan.requeue_at is not None:
         return plan
     # If the replacements were quicker than the controller, no change of theirs brings the reconcile that may end it.

@@ -8,7 +8,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import avoidance, backoff, black_holes, fleet_changes, resizing
+from recovery.core.decision import (
+    avoidance,
+    backoff,
+    black_holes,
+    fleet_changes,
+    in_place,
+    in_place_watch,
+    leaving_out,
+    resizing,
+)
 from recovery.core.decision.another_attempt import (
     breaks_the_group,
     held,
@@ -142,13 +151,20 @@ def watched(situation: Situation) -> Plan:
     # Waiting for capacity does not count as starting, even if all pods had a node before one of them was replaced. Nor
     # does the time in which an old pod's node does not answer count as teardown, even if its Job is deleted.
     undated = waits or (found is Phase.TEARING_DOWN and ledger.phase is Phase.FENCING)
+    if in_place.under_way(ledger) is not None and context.snapshot.agent is None:
+        return in_place_watch.watched(context, ledger)  # nothing dates how far the agents have come
     target = situation.open_.target
     reached_at = context.now if undated else phases.reached_at(context.snapshot, target, found, context.now)
     ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), reached_at)
+    if in_place.under_way(ledger) is not None:
+        return in_place_watch.watched(context, ledger)
     ours = _is_ours(_restart(situation))
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)
-    return _watch_for_black_holes(context, ledger, found, ours=ours)
+    without_agent = leaving_out.in_incident(context, ledger)
+    if isinstance(without_agent, Plan):
+        return without_agent
+    return leaving_out.earlier(_watch_for_black_holes(context, ledger, found, ours=ours), without_agent)
 
 
 def _restart(situation: Situation) -> Attempt:
@@ -165,6 +181,7 @@ def _position(context: ReconcileContext, ledger: Ledger) -> Phase:
     """The phase that the facts show. A group that is released waits in Backoff while its suspension is on its way."""
     open_ = ledger.current_incident
     found = phases.position(context.snapshot, open_.target, open_.ranks)
+    found = in_place_watch.position(context, ledger, found)
     return Phase.BACKOFF if found is Phase.SCHEDULING and lifecycle.is_released(ledger) else found
 
 

@@ -17,6 +17,7 @@ from recovery.core.decision import (
     capacity_wait,
     crash_loop,
     growth,
+    in_place,
     manual,
     recreating,
     resizing,
@@ -26,7 +27,7 @@ from recovery.core.decision import (
 from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.deleted_group import is_about_the_jobset, trainer_creates
 from recovery.core.decision.terminal_jobset import failed
-from recovery.core.diagnosis import group_conditions, matching, not_started
+from recovery.core.diagnosis import agent_view, group_conditions, matching, not_started
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.finish_overdue import (
@@ -110,6 +111,10 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
 def as_judged(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Snapshot:
     """The snapshot with what the policy and the ledger add to the facts. Only this snapshot shows all evidence."""
     # Some facts have no date. They keep the date of the reconcile that first noticed them.
+    since = max(now - STALE_AFTER, policy.since) if isinstance(policy, Policy) else now - STALE_AFTER
+    is_open = ledger.incident is not None and ledger.incident.closing is None
+    follows = is_open and in_place.under_way(ledger) is not None
+    snapshot = agent_view.with_processes(snapshot, ledger.handled.keys, since, restarts_in_place=follows)
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = suspensions.remembered(_marked(snapshot, policy, now, min(noticed, now)), ledger)
     return _as_the_ledger_knows(snapshot, ledger)

@@ -66,6 +66,8 @@ class Move(StrEnum):
     """There is room for a smaller group to grow."""
     NEW_JOB = "NewJob"
     """A Job waits too long before it replaces pods of a group whose ranks have not met yet."""
+    NO_AGENT = "NoAgent"
+    """The agent keeps a pod from starting, and the ranks have not met yet."""
     NEW_JOB_SET = "NewJobSet"
     """The JobSet has failed for good, and the policy says RecreateJobSet."""
 
@@ -80,6 +82,8 @@ ASKED: Mapping[Move, tuple[Guard, ...]] = MappingProxyType(
         Move.BY_HAND: (Guard.FINISHED, Guard.BARRED),
         Move.GROW: (Guard.FINISHED, Guard.BARRED),
         Move.NEW_JOB: (Guard.FINISHED, Guard.BARRED, Guard.AFTER_START),
+        # Not AFTER_START: the member that it would wait for is the one that cannot start.
+        Move.NO_AGENT: (Guard.FINISHED, Guard.BARRED),
         # `terminal_jobset` asks for native policies first: a JobSet that they fail stays as it is.
         Move.NEW_JOB_SET: (Guard.FINISHED, Guard.BARRED, Guard.LIMIT),
     }

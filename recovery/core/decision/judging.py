@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import avoidance, fleet_changes, settings
+from recovery.core.decision import avoidance, fleet_changes, in_place, settings
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.guards import Guard, Move, Question, Stop, first_stop
 from recovery.core.decision.hold import hold_back
@@ -24,7 +24,7 @@ from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import Considered, Incident, Ledger, Outcome, Phase
+from recovery.core.model.ledger import AttemptAction, Considered, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.model.step import Step, StepType
 from recovery.core.plan.actions import Plan
@@ -248,7 +248,10 @@ def carry_out(
     refusal = attempt_limits.refused(ledger, now, free=not verdict.charge)
     if refusal is not None:
         return hold_back(context, ledger, found, refusal)
-    prepared = settings.prepared(context, ledger, found, verdict)
+    tried = _tried_in_place(context, ledger, found, verdict, lost)
+    if isinstance(tried, Plan):
+        return tried
+    prepared = settings.prepared(context, tried, found, verdict)
     if isinstance(prepared, Plan):
         return prepared
     ledger, verdict = prepared
@@ -292,13 +295,6 @@ def _smaller(
 
 
 def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Explanation:
-    open_ = ledger.current_incident
-    left = explained(
-        Sentence.BUDGET_LEFT,
-        verdict.why.reason,
-        count=attempt_limits.left(ledger, context.now) - (not open_.charged),
-        limit=open_.pinned.budget_limit,
-    )
     return explained(
         Sentence.RESTART,
         verdict.why.reason,
@@ -306,9 +302,40 @@ def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation
         why=verdict.why,
         node=_quarantined(verdict),
         jobs=_names(context.snapshot),
-        ranks=open_.ranks,
-        left=left if verdict.charge else _free(verdict),
+        ranks=ledger.current_incident.ranks,
+        left=_left(context, ledger, verdict),
     )
+
+
+def _left(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Explanation:
+    """What the first restart of the incident leaves of the budget, or why it costs nothing."""
+    if not verdict.charge:
+        return _free(verdict)
+    open_ = ledger.current_incident
+    left = attempt_limits.left(ledger, context.now) - (not open_.charged)
+    return explained(Sentence.BUDGET_LEFT, verdict.why.reason, count=left, limit=open_.pinned.budget_limit)
+
+
+def _tried_in_place(
+    context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict, lost: tuple[Evidence, ...]
+) -> Plan | Ledger:
+    """The restart in place where it fits. Else the ledger, which says why it does not if the agents asked for it."""
+    if verdict.call is not Call.RECREATE_GROUP or not verdict.in_place:
+        return ledger
+    unfit = in_place.unfit(context, ledger, lost or lifecycle.present(context.snapshot, ledger))
+    if unfit is None:
+        why = explained(
+            Sentence.RESTART_IN_PLACE,
+            verdict.why.reason,
+            found=found,
+            why=verdict.why,
+            ranks=ledger.current_incident.ranks,
+            left=_left(context, ledger, verdict),
+        )
+        return in_place.begin(context, ledger, why, verdict)
+    if unfit.reason is Reason.AGENTS_DO_NOT_ASK:
+        return ledger
+    return lifecycle.consider(ledger, (considered(AttemptAction.RESTART_IN_PLACE, "", unfit),))
 
 
 def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdict, attempt: int) -> Explanation:

@@ -28,7 +28,7 @@ from recovery.core.plan.suspension import in_force
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
 
-_RESTARTING = frozenset({RuleAction.RECREATE_GROUP, RuleAction.REPLACE_NODE, RuleAction.AVOID_NODE, RuleAction.SHRINK})
+_RESTARTING = frozenset(set(RuleAction) - {RuleAction.FAIL_JOB, RuleAction.IGNORE})
 
 
 def protection(

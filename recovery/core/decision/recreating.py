@@ -1,4 +1,5 @@
-"""The Job of a group whose ranks have not met is created again if it waits too long before it replaces lost pods.
+"""The Job of a group whose ranks have not met is created again if it waits too long before it replaces lost pods, or
+if the agent keeps a pod from starting (`leaving_out`).
 
 The back-off of a Job doubles with each pod that is deleted: where a client deletes all pods of a group at once, its Job
 creates none for up to ten minutes. A new Job begins without one. Only pods that others took away count: a Job
@@ -9,6 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.decision import leaving_out
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.guards import Move, Question, first_stop
 from recovery.core.decision.judging import carry_out
@@ -29,7 +31,18 @@ from recovery.core.policy.spec import Mode
 
 
 def before_meeting(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Plan | datetime | None:
-    """The incident that creates the Job again, or when that is due. None: no Job waits for so long."""
+    """The incident that creates the Job again, or when one is due. None: nothing calls for that."""
+    without_agent = leaving_out.before_meeting(context, ledger, policy)
+    if isinstance(without_agent, Plan):
+        return without_agent
+    backs_off = _out_of_its_back_off(context, ledger, policy)
+    if isinstance(backs_off, Plan):
+        return backs_off
+    return min((each for each in (without_agent, backs_off) if each is not None), default=None)
+
+
+def _out_of_its_back_off(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Plan | datetime | None:
+    """As `before_meeting`, for a Job that waits too long before it replaces lost pods."""
     overdue = _longest(context.snapshot, job_backoff.SHORT)
     if overdue is None or policy.mode is not Mode.ENFORCE:
         return None

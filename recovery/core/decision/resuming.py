@@ -182,4 +182,6 @@ def _recovered(ledger: Ledger, why: Explanation, ended_at: datetime, source: str
 def _joined(context: ReconcileContext) -> tuple[str, bool]:
     """How the end of Rendezvous is known, and whether the ranks have said so themselves."""
     verified = phases.joined_probe(context.snapshot)
+    if not verified and any(pod.processes is not None for pod in context.snapshot.pods):
+        return "agent", False
     return ("joined-probe" if verified else "ready"), verified

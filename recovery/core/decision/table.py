@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from recovery.core.decision import after_restart as after
 from recovery.core.decision import before_restart as before
+from recovery.core.decision import in_place_watch as in_place
 from recovery.core.decision.situation import Asked
 from recovery.core.incident import lifecycle
 from recovery.core.model.ledger import Ledger
@@ -16,11 +17,17 @@ from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 
 _SEEN: tuple[Asked, ...] = (before.evidence_noted, before.finishing, before.runs_whole)
+_SEEN_AND_MADE: tuple[Asked, ...] = (
+    before.evidence_noted,
+    before.finishing,
+    in_place.made_alone,
+    before.runs_whole,
+)
 BEFORE: Mapping[StepType, tuple[Asked, ...]] = MappingProxyType(
     {
-        StepType.WAITING: (before.enforced_since, *_SEEN, before.judged),
-        StepType.ASIDE: (before.enforced_since, *_SEEN, before.still_aside, before.judged),
-        StepType.OBSERVING: (before.enforced_since, *_SEEN, before.observed_already, before.judged),
+        StepType.WAITING: (before.enforced_since, *_SEEN_AND_MADE, before.judged),
+        StepType.ASIDE: (before.enforced_since, *_SEEN_AND_MADE, before.still_aside, before.judged),
+        StepType.OBSERVING: (before.enforced_since, *_SEEN_AND_MADE, before.observed_already, before.judged),
         StepType.WITHHELD: (*_SEEN, before.judged),
         StepType.HELD: (*_SEEN, before.judged),
     }

@@ -24,6 +24,7 @@ from recovery.core.plan.actions import (
     DeleteJob,
     DeletePods,
     ForceDeletePods,
+    LeaveOutAgent,
     Plan,
     PodRef,
     RaiseBackoffLimit,
@@ -58,8 +59,9 @@ def trigger(
     resizes = verdict is not None and verdict.call in {Call.SHRINK, Call.GROW}
     if not resizes:
         ledger = resizing.settled(context, ledger)
-    # A resize does not retry what has failed, so it has no backoff: `resizing` has its own waits.
-    if not by_hand and not resizes:
+    # A resize does not retry what has failed, so it has no backoff: `resizing` has its own waits. Nor does a start
+    # without the agent.
+    if not by_hand and not resizes and why.reason is not Reason.AGENT_BLOCKS_START:
         hurry = _no_time_to_wait(context, ledger, lost)
         waits = backoff.withheld(context, ledger, why, lost or lifecycle.present(context.snapshot, ledger), hurry)
         if waits is not None:
@@ -111,8 +113,8 @@ def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evid
 
 
 def takedown(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """The change of the fleet, the trigger for every target Job that still exists, the suspension if there is a
-    backoff, then the old pods.
+    """The change of the fleet, the agent that is left out, the trigger for every target Job that still exists, the
+    suspension if there is a backoff, then the old pods.
 
     The Job that lost the member comes first: if another one turns out to be Complete, its deletion was not in vain. The
     suspension comes before the pods are gone, so that the Job that JobSet creates next begins suspended.
@@ -126,12 +128,24 @@ def takedown(context: ReconcileContext, ledger: Ledger) -> Plan:
     alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
     alive.sort(key=lambda job: job.uid not in struck)
     fleet = fleet_changes.change(context, ledger, lifecycle.present(snapshot, ledger)) if alive else ()
+    before = (*fleet, *_leave_out_agent(snapshot, ledger, alive))
     if _gives_less_time(snapshot, ledger, alive):
         claims = tuple(_claim(snapshot, ledger, job) for job in alive)
-        return as_before(ledger, actions=(*fleet, *claims, *_deletes(snapshot, ledger)), requeue_at=context.now)
+        return as_before(ledger, actions=(*before, *claims, *_deletes(snapshot, ledger)), requeue_at=context.now)
     triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
     suspends = suspension.suspend(ledger, context.workload)
-    return as_before(ledger, actions=(*fleet, *triggers, *suspends, *pod_deletes(snapshot, ledger)))
+    return as_before(ledger, actions=(*before, *triggers, *suspends, *pod_deletes(snapshot, ledger)))
+
+
+def _leave_out_agent(snapshot: Snapshot, ledger: Ledger, alive: list[JobFacts]) -> tuple[LeaveOutAgent, ...]:
+    """In an incident in which the agent has kept a pod from starting, each trigger for a Job that has it comes after
+    this: JobSet creates the next Job at once, with the agent unless the parameters name the job. A later incident does
+    not repeat it, because a person may have removed the job from the parameters."""
+    has_agent = snapshot.leaves_out_agents and any(job.agent_image for job in alive)
+    blocks = any(each.reason is Reason.AGENT_BLOCKS_START for each in ledger.current_incident.attempts)
+    if not blocks or not has_agent or snapshot.jobset is None:
+        return ()
+    return (LeaveOutAgent(ledger.epoch, snapshot.key.namespace, snapshot.jobset.name),)
 
 
 def claimed_jobs(context: ReconcileContext, ledger: Ledger) -> tuple[DeleteJob, ...]:

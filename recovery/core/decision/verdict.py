@@ -85,6 +85,8 @@ class Verdict(msgspec.Struct, frozen=True):
     why: Explanation
     rule: str = ""
     """The rule that decided; empty: the default did."""
+    in_place: bool = False
+    """RecreateGroup: the agents may start the processes again instead, where that fits (`in_place.unfit`)."""
     charge: bool = True
     node_names: tuple[str, ...] = ()
     """ReplaceNode, AvoidNode: the nodes, that of the root first. One without a name is not known."""
@@ -181,6 +183,7 @@ _BY_RULE = {
     RuleAction.REPLACE_NODE: Reason.RULE_REPLACE_NODE,
     RuleAction.AVOID_NODE: Reason.RULE_AVOID_NODE,
     RuleAction.SHRINK: Reason.RULE_SHRINK,
+    RuleAction.RESTART_IN_PLACE: Reason.RULE_RESTART_IN_PLACE,
     RuleAction.FAIL_JOB: Reason.RULE_FAIL_JOB,
     RuleAction.IGNORE: Reason.RULE_IGNORE,
 }
@@ -267,7 +270,8 @@ def _by_rule(
             avoids = Verdict(Call.AVOID_NODE, says, rule=rule.name, charge=rule.charge, node_names=names)
             return msgspec.structs.replace(avoids, still_runs=only_faults)
         case _:
-            return Verdict(Call.RECREATE_GROUP, says, rule=rule.name, charge=rule.charge)
+            in_place = rule.action is RuleAction.RESTART_IN_PLACE
+            return Verdict(Call.RECREATE_GROUP, says, rule=rule.name, in_place=in_place, charge=rule.charge)
 
 
 def _joined(wishes: Sequence[Verdict]) -> Verdict:
@@ -301,7 +305,7 @@ def _default(ledger: Ledger, root: Finding | None) -> Verdict:
         return Verdict(Call.NONE, because(Reason.RESTART_NONE, policy=pinned.policy_name))
     charge = root is None or root.evidence.disrupted_by != _FREE_OF_CHARGE
     why = because(Reason.DEFAULT_RESTART, policy=pinned.policy_name, restart=pinned.restart)
-    return Verdict(Call.RECREATE_GROUP, why, charge=charge)
+    return Verdict(Call.RECREATE_GROUP, why, in_place=True, charge=charge)
 
 
 def _replacing(
@@ -442,7 +446,7 @@ def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
         message=normalised_message(ended.message) or ("OOMKilled" if ended.reason == "OOMKilled" else ""),
         node=pod.node,
         ran_seconds=ran,
-        step=step_in(ended.message),
+        step=root.evidence.process.step if root.evidence.process is not None else step_in(ended.message),
     )
 
 
@@ -467,6 +471,15 @@ def _comes_back(root: Finding, ledger: Ledger) -> Explanation | None:
                 other=earlier.node if elsewhere else "",
             )
     return None
+
+
+def seen_before(root: Finding, ledger: Ledger) -> bool:
+    """The same exit code and message, at the same step if the step is known, have led to a restart before."""
+    mark = _mark(root, ledger)
+    if mark is None or not mark.message:
+        return False
+    known = {(each.exit_code, each.message, each.step) for each in ledger.failures}
+    return (mark.exit_code, mark.message, mark.step) in known
 
 
 def _early(mark: FailureMark) -> bool:

@@ -262,11 +262,13 @@ _GOES_DOWN = frozenset({"FailureTarget", "Failed"})
 _RANK_OF_KIND = {
     LossKind.MANUAL: 0,
     LossKind.ROOM: 0,
+    LossKind.AGENT_BLOCKS_START: 0,
     LossKind.NODE_LOST: 0,
     LossKind.NODE_FAULT: 0,
     LossKind.POD_DISRUPTED: 0,
     LossKind.POD_FAILED: 1,
     LossKind.CONTAINER_RESTARTED: 1,
+    LossKind.PROCESS_ENDED: 1,
     LossKind.POD_DELETED: 2,
     LossKind.JOB_DELETED: 2,
     LossKind.JOB_FAILING: 3,

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.diagnosis.agent_view import key_of
 from recovery.core.diagnosis.deleted_jobs import deleted_at, deleted_jobs, deletion_key, in_words, left_beside
 from recovery.core.diagnosis.membership import (
     failing,
@@ -24,6 +25,7 @@ from recovery.core.diagnosis.membership import (
 from recovery.core.diagnosis.resized import members_for_certain
 from recovery.core.diagnosis.trained import holes, pods_of_runs, replacements, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
+from recovery.core.model.agent_facts import ProcessEnd
 from recovery.core.model.derived import derived
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Suspect
@@ -43,6 +45,8 @@ class LossKind(StrEnum):
     """What happened. `core.diagnosis.classify` says what it means."""
 
     CONTAINER_RESTARTED = "ContainerRestarted"
+    PROCESS_ENDED = "ProcessEnded"
+    """A process of the rank ended, and its container goes on: the agent in it says so."""
     POD_FAILED = "PodFailed"
     POD_DELETED = "PodDeleted"
     JOB_DELETED = "JobDeleted"
@@ -54,9 +58,10 @@ class LossKind(StrEnum):
     JOB_SET_FAILED = "JobSetFailed"
     MANUAL = "Manual"
     ROOM = "Room"
+    AGENT_BLOCKS_START = "AgentBlocksStart"
 
 
-_NOTHING_LOST = frozenset({LossKind.NODE_FAULT, LossKind.MANUAL, LossKind.ROOM})
+_NOTHING_LOST = frozenset({LossKind.NODE_FAULT, LossKind.MANUAL, LossKind.ROOM, LossKind.AGENT_BLOCKS_START})
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -73,12 +78,14 @@ class Evidence(msgspec.Struct, frozen=True):
     exit: ExitFacts | None = None
     inferred: bool = False
     """Inferred from a replacement. The loss itself was not seen."""
+    process: ProcessEnd | None = None
+    """PROCESS_ENDED: what the agent reports of it. None: another kind."""
     disrupted_by: str = ""
     """Reason of the pod's DisruptionTarget condition. Empty: it has none."""
 
     @property
     def is_loss(self) -> bool:
-        """The group has lost a member. A faulty node, a person's request and new capacity only ask for a restart."""
+        """The group has lost a member. A faulty node, a request, new capacity and the agent only ask for a restart."""
         return self.kind not in _NOTHING_LOST
 
     def suspect(self) -> Suspect | None:
@@ -129,6 +136,7 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
             found.append(item)
         else:
             found.extend(_restarts(pod))
+            found.extend(_processes_ended(pod))
             found.extend(_fault(pod))
         if item is not None or expected:
             lost_ranks.add(rank(pod))
@@ -305,6 +313,24 @@ def _restart(pod: PodFacts, container: ContainerFacts, ended: ExitFacts | None, 
     return Evidence(key, LossKind.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended)
 
 
+def _processes_ended(pod: PodFacts) -> Iterator[Evidence]:
+    """Evidence of processes that ended while their container goes on, as the agents report."""
+    for each in pod.processes.ends if pod.processes is not None else ():
+        ended = ExitFacts(each.code, message=each.message, started_at=each.began_at, finished_at=each.ended_at)
+        said = f": {each.message}" if each.message else ""
+        text = f"the process of rank {each.rank} in {place(pod)} ended{_exit_words(ended)}{said}"
+        yield Evidence(
+            key_of(pod, each.epoch),
+            LossKind.PROCESS_ENDED,
+            text,
+            pod.job_uid,
+            at=each.ended_at,
+            pod=pod,
+            exit=ended,
+            process=each,
+        )
+
+
 def _fault(pod: PodFacts) -> list[Evidence]:
     """Evidence that a rule calls the pod's node faulty. Empty if the node was faulty before the pod was created."""
     fault = pod.fault
@@ -413,6 +439,7 @@ _RANK_OF_KIND = {
     LossKind.POD_DISRUPTED: 0,
     LossKind.POD_FAILED: 1,
     LossKind.CONTAINER_RESTARTED: 1,
+    LossKind.PROCESS_ENDED: 1,
     LossKind.POD_DELETED: 2,
     LossKind.JOB_DELETED: 2,
     LossKind.JOB_FAILING: 3,

@@ -130,10 +130,14 @@ class _Run(msgspec.Struct, frozen=True):
     def before_training(self, item: Evidence) -> bool:
         """The loss came before the group ran whole for the first time."""
         trained, pod = self.trained_at, item.pod
+        if item.process is not None and item.process.by is not None:
+            return False  # the agents restart only what ran whole, and their clock is not the kubelets'
         if trained is None:
             return True
         if pod is None or item.inferred:
             return False
+        if item.kind is LossKind.PROCESS_ENDED:
+            return item.at is not None and item.at < trained
         if item.kind is LossKind.CONTAINER_RESTARTED:
             # A container that crashed before the group first ran whole has been running since that moment or earlier.
             # One that crashed in a running group started again after it.

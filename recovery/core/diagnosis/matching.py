@@ -321,6 +321,8 @@ def _exits(item: Evidence, name: str | None = None) -> Iterator[tuple[str, ExitF
     for container in unnamed if name is None else (each for each in pod.all_containers if each.name == name):
         mine = (container.exit, container.last_exit) if item.kind is LossKind.CONTAINER_RESTARTED else ()
         ended = container.exit if item.kind is LossKind.POD_FAILED else item.exit if item.exit in mine else None
+        if item.kind is LossKind.PROCESS_ENDED and container in pod.containers:
+            ended = item.exit  # torchrun's own exit code would always be 1
         if ended is not None and ended.code != 0:
             yield container.name, ended
 

@@ -1,25 +1,27 @@
 """Why a group has not started: capacity, images, or settings from which the kubelet cannot create a container.
 
-The controller restarts nothing for it. Before a group has run whole, no rank hangs, and a recreated pod would wait for
-the same thing.
+The controller restarts nothing for it, unless it is the agent (`agent_blocked`). Before a group has run whole, no rank
+hangs, and a recreated pod would wait for the same thing.
 """
 
 from enum import StrEnum
 
 import msgspec
 
-from recovery.core.diagnosis import job_backoff
+from recovery.core.diagnosis import agent_blocked, job_backoff
 from recovery.core.diagnosis.evidence import final_exit, kept_open_by
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.job_backoff import JobBackOff
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
 from recovery.core.diagnosis.trained import began_at, pods_of_run, trained_at
+from recovery.core.diagnosis.waiting_reasons import CREATE_CONTAINER, IMAGE_PULL
 from recovery.core.model.facts import ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger
 
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 _BACK_OFF = "CrashLoopBackOff"
 _MAX_QUOTE = 300
+_BY_THE_AGENT = "; that is because of the agent, and the key without of ConfigMap recovery-agent leaves it out"
 
 
 class Hindrance(StrEnum):
@@ -35,25 +37,8 @@ class Hindrance(StrEnum):
 
 
 _OF_REASONS = {
-    # kubelet, pkg/kubelet/images/types.go
-    **dict.fromkeys(
-        ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"),
-        Hindrance.IMAGE_PULL,
-    ),
-    # more reasons from the CRI: k8s.io/cri-api/pkg/errors
-    **dict.fromkeys(("RegistryUnavailable", "SignatureValidationFailed"), Hindrance.IMAGE_PULL),
-    # kubelet, pkg/kubelet/kuberuntime/kuberuntime_container.go and pkg/kubelet/container/sync_result.go
-    **dict.fromkeys(
-        (
-            "CreateContainerConfigError",
-            "PreCreateHookError",
-            "CreateContainerError",
-            "PreStartHookError",
-            "PostStartHookError",
-            "RunContainerError",
-        ),
-        Hindrance.CREATE_CONTAINER,
-    ),
+    **dict.fromkeys(IMAGE_PULL, Hindrance.IMAGE_PULL),
+    **dict.fromkeys(CREATE_CONTAINER, Hindrance.CREATE_CONTAINER),
 }
 
 
@@ -151,6 +136,14 @@ def _waits_out(backs_off: JobBackOff) -> str:
 
 
 def _hindrance(pod: PodFacts, job: JobFacts) -> _Hindered | None:
+    found = _without_agent(pod, job)
+    if found is None or not agent_blocked.keeps(pod, job):
+        return found
+    return msgspec.structs.replace(found, words=f"{found.words}{_BY_THE_AGENT}")
+
+
+def _without_agent(pod: PodFacts, job: JobFacts) -> _Hindered | None:
+    """Whatever the agent has to do with it."""
     unplaced = next((each for each in pod.conditions if each.type == "PodScheduled" and not pod.node), None)
     if unplaced is not None:
         return _waits(pod, Hindrance.UNSCHEDULABLE, unplaced.reason or "Unschedulable", unplaced.message)

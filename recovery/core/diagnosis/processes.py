@@ -65,6 +65,8 @@ def processes_of(pod: PodFacts) -> list[Process]:
         for each in (pod.containers[0].last_exit, pod.containers[0].exit)
         if each is not None and each.started_at is not None
     ]
+    if pod.processes is not None:
+        return found + [_span(pod, member, *span) for span in pod.processes.spans]
     starts = [each.running_since for each in pod.containers if each.running_since is not None]
     if len(starts) == len(pod.containers):
         found.append(_latest(pod, member, max(*starts, pod.created_at)))
@@ -78,6 +80,14 @@ def _was_asked(pod: PodFacts, ended: ExitFacts) -> bool:
     if asked is None or ended in pod.ended_before_deletion:
         return False
     return ended.finished_at is None or ended.finished_at >= asked
+
+
+def _span(pod: PodFacts, member: Member, began: datetime, ended: datetime | None) -> Process:
+    """A process that the agent in the pod reports. The end of its container is its end at the latest."""
+    known = _latest(pod, member, max(began, pod.created_at))
+    if ended is None or (known.ended is not None and known.ended <= ended):
+        return known
+    return msgspec.structs.replace(known, ended=max(ended, known.began), joined_at=None)
 
 
 def _latest(pod: PodFacts, member: Member, began: datetime) -> Process:

@@ -23,6 +23,7 @@ _NO_LOSS = frozenset(
         LossKind.JOB_SET_FAILED,
         LossKind.MANUAL,
         LossKind.ROOM,
+        LossKind.AGENT_BLOCKS_START,
     }
 )
 

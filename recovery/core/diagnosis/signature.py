@@ -13,7 +13,7 @@ MESSAGE_MAX = 4096
 """Only this many characters are read, from the end of a message. The kubelet cuts a termination message to this size,
 and a process writes last what ended it."""
 
-EXITED = (LossKind.POD_FAILED, LossKind.CONTAINER_RESTARTED)
+EXITED = (LossKind.POD_FAILED, LossKind.CONTAINER_RESTARTED, LossKind.PROCESS_ENDED)
 """The kinds of loss in which a process ended and it is known how."""
 
 

@@ -7,12 +7,12 @@ import msgspec
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.durations import in_words
-from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, AttemptAction, Ledger
+from recovery.core.model.ledger import RESTARTS_A_TRAINING, Attempt, AttemptAction, Ledger
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
-OURS = JOB_TRIGGERS | {AttemptAction.RECREATE_JOB_SET}
+OURS = RESTARTS_A_TRAINING | {AttemptAction.RECREATE_JOB_SET}
 """Actions that the controller triggers itself."""
 
 

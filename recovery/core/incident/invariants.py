@@ -290,9 +290,12 @@ def _attempts(after: Ledger, incident: Incident) -> list[str]:
     restarts = [attempt for attempt in incident.attempts if attempt.action is not AttemptAction.NONE]
     if restarts and restarts[-1].epoch != after.epoch:
         found.append(f"Epoch: it is {after.epoch}, the latest restart was of {restarts[-1].epoch}")
-    recreated = bool(restarts) and restarts[-1].action is AttemptAction.RECREATE_JOB_SET  # its Jobs may be gone
-    if restarts and not (incident.target.job_set_uid and (incident.target.job_uids or recreated)):
-        found.append(f"Target: incident {incident.id} has restarted a group without naming its Jobs")
+    target, latest = incident.target, restarts[-1].action if restarts else None
+    recreated = latest is AttemptAction.RECREATE_JOB_SET  # its Jobs may be gone
+    if restarts and not (target.job_set_uid and (target.job_uids or target.epoch or recreated)):
+        found.append(f"Target: incident {incident.id} has restarted a group without naming its Jobs or its epoch")
+    if bool(target.epoch) != (latest is AttemptAction.RESTART_IN_PLACE) or (target.epoch and target.job_uids):
+        found.append(f"Target: incident {incident.id} names the epoch {target.epoch!r} for the action {latest}")
     return found
 
 

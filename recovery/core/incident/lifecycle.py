@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.diagnosis import agent_view
 from recovery.core.diagnosis.classify import Disruption
 from recovery.core.diagnosis.deleted_jobs import deleted_jobs, deletion_key
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
@@ -117,6 +118,7 @@ def open_incident(
         ledger,
         incident=incident,
         attempts_in_row=0 if rested else ledger.attempts_in_row,
+        in_place_in_row=0 if rested else ledger.in_place_in_row,
         charged_in_row=0 if rested else ledger.charged_in_row,
         # The group ran long enough: its restart repaired that early failure. Only the failing step may still matter.
         failures=tuple(msgspec.structs.replace(each, ran_seconds=None) for each in ledger.failures)
@@ -183,6 +185,7 @@ def without_unseen(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     if len(handled.keys) <= MANY_HANDLED:
         return ledger
     seen = {item.key for item in gather(snapshot)}
+    seen |= {key for key in handled.keys if agent_view.may_return(key, snapshot)}
     earlier = sum(key in seen for key in handled.keys[: handled.earlier])
     keys = tuple(key for key in handled.keys if key in seen)
     return msgspec.structs.replace(ledger, handled=msgspec.structs.replace(handled, keys=keys, earlier=earlier))
@@ -245,10 +248,15 @@ def add_attempt(
         spent = budget.charge(spent, limit, window, now)
     if action is AttemptAction.ADOPTED and not free_of_charge:
         spent = budget.adopt(spent, limit, window, now)
+    in_place_in_row = ledger.in_place_in_row
+    if bump:
+        in_place_in_row = in_place_in_row + 1 if action is AttemptAction.RESTART_IN_PLACE else 0
     return msgspec.structs.replace(
         ledger,
         epoch=epoch,
         totals=totals,
+        in_place_in_row=in_place_in_row,
+        agent_left_out=ledger.agent_left_out or reason is Reason.AGENT_BLOCKS_START,
         charged_in_row=in_row,
         budget=spent,
         incident=msgspec.structs.replace(
@@ -361,7 +369,8 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     seen = {item.key for item in gather(snapshot)}
     # Its restarts have deleted these Jobs. The dates do not show that if the controller's clock is behind.
     deleted = (deletion_key(uid) for uid in incident.target.job_uids)
-    kept = tuple(key for key in dict.fromkeys((*ledger.handled.keys, *deleted)) if key in seen)
+    keys = dict.fromkeys((*ledger.handled.keys, *deleted))
+    kept = tuple(key for key in keys if key in seen or agent_view.may_return(key, snapshot))
     return msgspec.structs.replace(
         ledger,
         incident=None,

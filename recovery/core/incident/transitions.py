@@ -233,6 +233,12 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
                 becomes=frozenset({AttemptAction.ADOPTED}),
             ),
             AttemptLife(
+                AttemptAction.RESTART_IN_PLACE,
+                "the agents start the processes again in their pods",
+                _ANY_MODE,
+                frozenset({*UNDER_WAY, Phase.HEALTHY}),
+            ),
+            AttemptLife(
                 AttemptAction.ADOPTED,
                 "JobSet, or something else, restarts the group",
                 _ANY_MODE,

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core.model.agent_facts import AgentFacts, ProcessesReported
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.demand import Demand
@@ -138,6 +139,8 @@ class PodFacts(msgspec.Struct, frozen=True):
     facts about its node. None: they may still run."""
     dead_because: str = ""
     """Why, in words."""
+    processes: ProcessesReported | None = None
+    """Set by `core.diagnosis.agent_view`. None: the container shows its process, because no agent reports another."""
     fault: Fault | None = None
     """Set by `decide` from the rules of the policy. None: no rule names a fault of its node."""
 
@@ -152,7 +155,8 @@ class PodFacts(msgspec.Struct, frozen=True):
 
         The phase does not show this: a helper whose image cannot be pulled keeps the whole pod Pending.
         """
-        if self.gone_at is not None or self.dead_since is not None or self.phase in {"Succeeded", "Failed"}:
+        ended = self.processes is not None and not self.processes.running
+        if ended or self.gone_at is not None or self.dead_since is not None or self.phase in {"Succeeded", "Failed"}:
             return False
         if not self.training_known:
             return self.phase == "Running"
@@ -216,6 +220,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """The size with which it was created (annotation `recovery.trainjob.dev/nodes`). None: that of its template."""
     gang: str = ""
     """The label or field by which a scheduler places all of its pods or none (a gang has its own size). Empty: none."""
+    agent_image: str = ""
+    """The image of the volume `recovery-agent` of its pod template. Empty: its pods have no agent."""
     pinned: bool = False
     """Kueue chooses the node of each of its pods (topology-aware scheduling)."""
     failed_create: str = ""
@@ -265,9 +271,7 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     success_targets: tuple[str, ...] = ()
     """`spec.successPolicy.targetReplicatedJobs`. Empty: it names none, so all have to succeed."""
     active_deadline_seconds: int | None = None
-    """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline.
-
-    JobSet 0.12 has no such field."""
+    """`spec.activeDeadlineSeconds` (KEP-1186, not in JobSet 0.12), counted from the last resume. None: no deadline."""
     ttl_seconds: int | None = None
     """`spec.ttlSecondsAfterFinished`: how long it stays after its end. None: until a client deletes it."""
     conditions: tuple[Condition, ...] = ()
@@ -321,8 +325,7 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
     """`spec.activeDeadlineSeconds`. Trainer counts it from the creation or the last resume (`reconcileDeadline` in
     pkg/controller/trainjob_controller.go, v2.3). None: no deadline."""
     patched_by: tuple[str, ...] = ()
-    """Managers of those entries in a TrainJob's `spec.runtimePatches` that patch a ReplicatedJob. Kueue is one of them
-    once it has admitted the job."""
+    """Managers of the `spec.runtimePatches` that patch a ReplicatedJob. Kueue is one once it has admitted the job."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     conditions: tuple[Condition, ...] = ()
@@ -367,8 +370,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """Allocatable accelerators."""
     deleting_since: datetime | None = None
     lease_renewed_at: datetime | None = None
-    """`spec.renewTime` of the node's Lease. Read live, and only of a node that is not reachable; None: not read, or
-    there is none."""
+    """`spec.renewTime` of the node's Lease. Read live, if the node is not reachable. None: not read, or it has none."""
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):
@@ -413,8 +415,7 @@ class FleetFacts(msgspec.Struct, frozen=True):
     pods_per_node: int = 1
     """How many pods of the group one such node has room for."""
     waiting: tuple[WaitingGroup, ...] | None = ()
-    """The other groups that wait for nodes, without those that need more nodes of a kind than exist. None: not known
-    yet."""
+    """The other groups that wait for nodes, without those that need more of a kind than exist. None: not known yet."""
     room: Room | None = None
     """The room for more pods of the group now. None: not known, or not asked for."""
 
@@ -487,10 +488,13 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     birth_trial: BirthTrial | None = None
     """The result of the latest dry run with birth settings. None: this process has made none."""
     read_at: datetime | None = None
-    """When the live read began. With a slow API server the facts are older than the decision. None: read from a
-    cache."""
+    """When the live read began. With a slow API server facts are older than the decision. None: read from a cache."""
     stale: Mapping[str, datetime] = {}
     """Resources whose watch is silent, by plural, and when it last reported. Empty: all are current."""
+    agent: AgentFacts | None = None
+    """The latest report of the group's agents. None: this process has none."""
+    leaves_out_agents: bool = False
+    """This process can have the next Jobs of the group created without the agent."""
     undecodable: tuple[UndecodableObject, ...] = ()
     """Objects of the group that cannot be read, by kind and name. Where one could be read before, its last readable
     state is among the facts."""

@@ -74,8 +74,9 @@ class AttemptAction(StrEnum):
     """RecreateGroup: the controller recreates the group. ReplaceNode: it quarantines the suspect's node first.
     AvoidNode: it excludes the suspect's node for this group only. Shrink: it recreates the group with fewer nodes.
     Grow: it recreates the group with more nodes. RecreateJobSet: it recreates a JobSet that had failed permanently.
-    Adopted: the platform restarts the group. None: the loss is left to the platform, because its own policy or a rule
-    says so, or because the Job replaces the member."""
+    RestartInPlace: the agents start the processes of the group again in their pods. Adopted: the platform restarts the
+    group. None: the loss is left to the platform, because its own policy or a rule says so, or because the Job replaces
+    the member."""
 
     RECREATE_GROUP = "RecreateGroup"
     REPLACE_NODE = "ReplaceNode"
@@ -83,6 +84,7 @@ class AttemptAction(StrEnum):
     SHRINK = "Shrink"
     GROW = "Grow"
     RECREATE_JOB_SET = "RecreateJobSet"
+    RESTART_IN_PLACE = "RestartInPlace"
     ADOPTED = "Adopted"
     NONE = "None"
 
@@ -91,6 +93,8 @@ RESIZES = frozenset({AttemptAction.SHRINK, AttemptAction.GROW})
 """Attempts that change the number of nodes of the group."""
 JOB_TRIGGERS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.AVOID_NODE}) | RESIZES
 """Attempts that delete the child Jobs."""
+RESTARTS_A_TRAINING = JOB_TRIGGERS | {AttemptAction.RESTART_IN_PLACE}
+"""Attempts of the controller that restart a group whose JobSet goes on."""
 
 
 class MessageRelation(StrEnum):
@@ -111,6 +115,9 @@ class Target(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     job_uids: tuple[str, ...] = msgspec.field(name="jobUIDs", default=())
     from_restarts: int = 0
     """Restart attempt of the target Jobs. A higher `status.restarts` shows that JobSet has restarted them."""
+    epoch: str = ""
+    """RestartInPlace: the epoch after which the agents start their processes again, as the barrier's id and its number.
+    An epoch ends only once, so repeating the answer is harmless. Empty: another action."""
 
 
 class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -197,7 +204,8 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why the incident ended that way."""
     ended_at: datetime
     source: str = ""
-    """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
+    """What shows the recovery: `progress`, `joined-probe`, `agent` or `ready`. Empty: the incident did not get that
+    far."""
     verified: bool = False
     """The training has confirmed the recovery. Ready pods only show that all ranks run."""
     still_broken: bool = False
@@ -333,7 +341,7 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     message: str = ""
     """What was seen, what decided, what was done and how the incident ended, as a sentence."""
     source: str = ""
-    """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
+    """What shows the recovery, as in the incident. Empty: the incident did not get that far."""
     verified: bool = False
     still_broken: bool = False
     """Ranks hung when the incident closed, or later because of its loss, because no one restarts them."""
@@ -396,6 +404,10 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Restarts by the controller since the group last ran whole for `backoff.resetAfter`. The backoff depends on it."""
     restart_ended_at: datetime | None = None
     """When the last restart ended, ours or adopted: all ranks had met, or it was given up. None: not known."""
+    in_place_in_row: int = 0
+    """Restarts in place since the group was last recreated, or last ran whole for `backoff.resetAfter`."""
+    agent_left_out: bool = False
+    """The agent has kept a pod from starting, so the group was recreated without it. That is done once."""
     charged_in_row: int = 0
     """Restarts in a row that cost budget, since the group last ran whole for `backoff.resetAfter`. A restart without a
     charge, or that a user requested, begins a new row. From the second on, the recovery before it was in vain."""

@@ -19,6 +19,13 @@ class PinnedElastic(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     charge: bool = False
 
 
+class PinnedInPlace(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`spec.inPlace`, with `timeouts.inPlace` in seconds."""
+
+    max_in_a_row: int
+    timeout_seconds: float
+
+
 class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The policy as it was when the incident opened. Later edits count from the next incident on."""
 
@@ -53,5 +60,7 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     settle_seconds: float = 0.0
     elastic: PinnedElastic | None = None
     """`elastic` of the policy with its durations in seconds. None: the group always restarts with all of its nodes."""
+    in_place: PinnedInPlace | None = None
+    """`inPlace` of the policy. None: it is not enabled."""
     reset_after_seconds: float = 0.0
     """`backoff.resetAfter` in seconds."""

@@ -133,6 +133,8 @@ class Reason(StrEnum):
     RULE_SHRINK = "RuleShrink"
     """A rule says Shrink: the group is recreated, and continues with fewer nodes at once if not all pods find a
     node."""
+    RULE_RESTART_IN_PLACE = "RuleRestartInPlace"
+    """A rule says RestartInPlace."""
     RULE_FAIL_JOB = "RuleFailJob"
     """A rule says FailJob, and RecoveryConfig allows it."""
     RULE_FAIL_JOB_NOT_ALLOWED = "RuleFailJobNotAllowed"
@@ -209,6 +211,28 @@ class Reason(StrEnum):
     """The API server creates the Job without its birth settings: the component is not installed."""
     BIRTH_SETTINGS_OVERRULED = "BirthSettingsOverruled"
     """JobSet undoes the size in the birth settings: its feature gate ElasticJobSet is on."""
+
+    # --- restarts in place --------------------------------------------------------------------------------------------
+    RESTARTED_ALONE = "RestartedAlone"
+    """The agents restarted the processes by the permission that an earlier answer gave them."""
+    AGENTS_DO_NOT_ASK = "AgentsDoNotAsk"
+    """No agent asks about the process that ended, or the policy does not enable restarts in place."""
+    MORE_THAN_A_PROCESS = "MoreThanAProcess"
+    """More than a process was lost, or an agent does not answer."""
+    RESTARTED_ALREADY = "RestartedAlready"
+    """The incident has a restart already."""
+    IN_PLACE_IN_A_ROW = "InPlaceInARow"
+    """As many restarts in place followed one another as the policy allows."""
+    SAME_ERROR_IN_PLACE = "SameErrorInPlace"
+    """The same error, at the same step if that is known, has led to a restart before."""
+    WAITING_FOR_AGENTS = "WaitingForAgents"
+    """The agents have not reported since the restart in place was decided."""
+    AGENTS_GAVE_UP = "AgentsGaveUp"
+    """The agents could not start the processes again, so the group is recreated."""
+    IN_PLACE_TIMEOUT = "InPlaceTimeout"
+    """Not all processes ran within `timeouts.inPlace`, so the group is recreated."""
+    AGENT_BLOCKS_START = "AgentBlocksStart"
+    """The agent keeps a pod from starting, so the group is recreated without it."""
 
     # --- why no attempt may be made -----------------------------------------------------------------------------------
     BUDGET_EXHAUSTED = "BudgetExhausted"
@@ -374,6 +398,7 @@ class Sentence(StrEnum):
     JOB_SET_WAS_FAILED = auto()
     JOB_SET_WAS_DELETED = auto()
     JOB_WAS_DELETED = auto()
+    LEAVES_OUT_AGENT = auto()
     LAST_NODES = auto()
     LEFT_ALONE = auto()
     LEFT_TO_ITS_CREATOR = auto()
@@ -405,6 +430,7 @@ class Sentence(StrEnum):
     RESTART = auto()
     RESTART_AGAIN = auto()
     RESTART_BY_HAND = auto()
+    RESTART_IN_PLACE = auto()
     RESUMED_BEFORE = auto()
     RULE_IGNORES = auto()
     RULE_SAYS = auto()

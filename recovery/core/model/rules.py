@@ -16,8 +16,9 @@ class RuleAction(StrEnum):
     RecreateGroup: it recreates all pods of the group. ReplaceNode: it quarantines the nodes of the pods that the
     rule matches, then recreates the group on other nodes. AvoidNode: it recreates the group on other nodes, and other
     jobs may still use those nodes. Shrink: it recreates the group, and if not all pods find a node, the group continues
-    with fewer nodes at once, as `elastic` allows. FailJob: it fails the JobSet if RecoveryConfig allows that, and
-    otherwise holds the group. Ignore: it leaves the failure to Kubernetes, and charges no budget.
+    with fewer nodes at once, as `elastic` allows. RestartInPlace: the agents start the processes of the group again in
+    their pods where that helps, and otherwise the group is recreated. FailJob: it fails the JobSet if RecoveryConfig
+    allows that, and otherwise holds the group. Ignore: it leaves the failure to Kubernetes, and charges no budget.
     """
 
     RECREATE_GROUP = "RecreateGroup"
@@ -25,6 +26,7 @@ class RuleAction(StrEnum):
     AVOID_NODE = "AvoidNode"
     SHRINK = "Shrink"
     FAIL_JOB = "FailJob"
+    RESTART_IN_PLACE = "RestartInPlace"
     IGNORE = "Ignore"
 
 

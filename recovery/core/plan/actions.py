@@ -182,6 +182,17 @@ class FailJobSet(msgspec.Struct, frozen=True):
     job: JobRef | None = None
 
 
+class LeaveOutAgent(msgspec.Struct, frozen=True):
+    """Name the JobSet in the parameters of the component, so that its next Jobs are created without the agent.
+
+    A JobSet that they name already changes nothing. Without the parameters no Job gets an agent, so nothing is done.
+    """
+
+    epoch: int
+    namespace: str
+    job_set: str
+
+
 class TryBirth(msgspec.Struct, frozen=True):
     """Ask the API server in a dry run how the group's Job would look with the birth settings of the ledger.
 
@@ -240,6 +251,7 @@ Action = (
     | ResumeWorkload
     | DeleteJobSet
     | FailJobSet
+    | LeaveOutAgent
     | TryBirth
     | RecordIncident
     | CountIncidents

@@ -114,6 +114,7 @@ _BY_ACTION = {
     AttemptAction.SHRINK: "ShrinkingGroup",
     AttemptAction.GROW: "GrowingGroup",
     AttemptAction.RECREATE_JOB_SET: "RecreatingJobSet",
+    AttemptAction.RESTART_IN_PLACE: "RestartingInPlace",
     AttemptAction.ADOPTED: "RestartAdopted",
 }
 """A quarantine has no Event of its own: the attempt that asks for it reports it, and its message names the node."""

@@ -1,6 +1,6 @@
 """The part of a policy that is pinned when an incident opens. Later edits count from the next incident on."""
 
-from recovery.core.model.pinned_policy import PinnedPolicy
+from recovery.core.model.pinned_policy import PinnedInPlace, PinnedPolicy
 from recovery.core.policy.resolved import Policy
 
 
@@ -31,5 +31,8 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         override_native=policy.override_native,
         on_native_ignore=policy.on_native_ignore,
         settle_seconds=policy.settle.total_seconds(),
+        in_place=PinnedInPlace(policy.in_place.max_in_a_row, policy.in_place.timeout.total_seconds())
+        if policy.in_place.enabled
+        else None,
         reset_after_seconds=policy.backoff.reset_after.total_seconds(),
     )

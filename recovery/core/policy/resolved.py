@@ -36,6 +36,15 @@ class Backoff(msgspec.Struct, frozen=True):
     min_interval: timedelta = timedelta()
 
 
+class InPlace(msgspec.Struct, frozen=True):
+    """`inPlace` with its timeout parsed."""
+
+    enabled: bool = False
+    alone: int = 3
+    max_in_a_row: int = 3
+    timeout: timedelta = timedelta(seconds=60)
+
+
 class PolicyFacts(msgspec.Struct, frozen=True):
     """A RecoveryPolicy or a ClusterRecoveryPolicy, with the dates that decide since when it is in mode Enforce."""
 
@@ -120,6 +129,7 @@ class Policy(msgspec.Struct, frozen=True):
     limits: FleetLimits = FleetLimits()
     fleet: FleetLedger = FleetLedger()
     """The ledger that spans groups, as it was when this reconcile began."""
+    in_place: InPlace = InPlace()
     elastic: PinnedElastic | None = None
     """None: groups always restart with all of their nodes."""
     namespace: str = ""
@@ -175,6 +185,12 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         may_assume_dead=allowed.allow.assume_dead,
         limits=fleet_limits(allowed),
         fleet=config.fleet if config is not None else FleetLedger(),
+        in_place=InPlace(
+            enabled=spec.in_place.enabled,
+            alone=spec.in_place.alone,
+            max_in_a_row=spec.in_place.max_in_a_row,
+            timeout=parse_duration(spec.timeouts.in_place, "spec.timeouts.inPlace"),
+        ),
         elastic=_elastic(spec.elastic) if spec.elastic is not None else None,
         namespace=facts.namespace,
     )

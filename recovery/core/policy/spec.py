@@ -1,7 +1,6 @@
 """The RecoveryPolicy as data: its fields and their defaults.
 
-It has only the fields that this version acts on. The CRD (`manifests/crd`) declares the whole spec. A CEL rule refuses
-each field or value that is not built yet, so that a policy never silently asks for what the controller does not do.
+It has only the fields that this version acts on.
 """
 
 from enum import StrEnum
@@ -14,6 +13,12 @@ SETTLE_MAX = "30s"
 """The longest `settle`. The shipped runtimes give up a whole job some seconds after a cascade of exits."""
 ASSUME_DEAD_AFTER_MAX = "24h"
 """The longest `assumeDeadAfter`. A user who wants to wait longer should use Proven."""
+
+
+IN_PLACE_MAX = "10m"
+"""The longest `timeouts.inPlace`."""
+IN_A_ROW_MAX = 10
+"""The most restarts in place in a row."""
 
 
 class Mode(StrEnum):
@@ -176,9 +181,30 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The time from when all ranks have joined until the training reports progress in `TrainJob.status.trainerStatus`.
     Counts only if the training had reported progress before the incident. When it expires, the incident closes as
     Recovered with reason ProgressNotSeen, and the group is not restarted. 0s: incidents do not wait for progress."""
+    in_place: str = "60s"
+    """The time within which a restart in place has to bring all processes back. When it expires, the controller
+    recreates the group."""
     finish: str = "10m"
     """How long a pod may stay Running after its training container has failed for good, because another container still
     runs. When it expires, a condition names that container, and the group is not restarted."""
+
+
+class InPlaceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Lets the agents in the pods start the processes of a group again after one of them has ended, without a new pod.
+
+    Applies to jobs whose pods have the agent (`manifests/components/agent`), and only in mode Enforce. The controller
+    recreates the group where a restart in place does not help: a pod is lost, the failure is the node's, the same error
+    comes back, or the processes do not run again in time.
+    """
+
+    enabled: bool = False
+    """Whether the agents may start processes again. False: they do what torchrun does."""
+    alone: int = 3
+    """How many times in a row the agents may begin that before the controller has decided, such as while no controller
+    answers. Each one is recorded and charged to the budget once the controller knows of it. 0: never."""
+    max_in_a_row: int = 3
+    """How many restarts in place may follow one another. The next restart recreates the group. A group that has run
+    whole for `backoff.resetAfter` begins a new row."""
 
 
 class ElasticSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -230,6 +256,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     backoff: BackoffSpec = BackoffSpec()
     teardown: TeardownSpec = TeardownSpec()
     timeouts: TimeoutsSpec = TimeoutsSpec()
+    in_place: InPlaceSpec = InPlaceSpec()
     elastic: ElasticSpec | None = None
     """Lets a group continue with fewer nodes if lost ones are not replaced. None: it always waits for all of its
     nodes."""

@@ -6,7 +6,14 @@ from recovery.core.model.config import ConfigSpec
 from recovery.core.model.durations import parse_duration, unreadable
 from recovery.core.model.rules import RuleAction
 from recovery.core.policy import rule_validation
-from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX, ElasticSpec, PolicySpec
+from recovery.core.policy.spec import (
+    ASSUME_DEAD_AFTER_MAX,
+    IN_A_ROW_MAX,
+    IN_PLACE_MAX,
+    SETTLE_MAX,
+    ElasticSpec,
+    PolicySpec,
+)
 
 
 def problems(spec: PolicySpec) -> Iterator[str]:
@@ -35,6 +42,7 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     yield from unreadable(backoff.min_interval, "spec.backoff.minInterval")
     yield from rule_validation.problems(spec.rules, "spec.rules")
     yield from _of_shrink_rules(spec)
+    yield from _of_in_place(spec)
     if spec.elastic is not None:
         yield from _of_elastic(spec.elastic)
     yield from _longer_than(SETTLE_MAX, spec.settle, "spec.settle", "no recovery begins while the cause settles")
@@ -44,6 +52,23 @@ def problems(spec: PolicySpec) -> Iterator[str]:
         "spec.teardown.fencing.assumeDeadAfter",
         "the group waits all that time",
     )
+
+
+def _of_in_place(spec: PolicySpec) -> Iterator[str]:
+    in_place = spec.in_place
+    for name, value in (("alone", in_place.alone), ("maxInARow", in_place.max_in_a_row)):
+        if not 0 <= value <= IN_A_ROW_MAX:
+            yield f"spec.inPlace.{name}: {value} is not between 0 and {IN_A_ROW_MAX}"
+    yield from _no_time(spec.timeouts.in_place, "spec.timeouts.inPlace", "every restart in place would be given up")
+    yield from _longer_than(
+        IN_PLACE_MAX, spec.timeouts.in_place, "spec.timeouts.inPlace", "no agent waits for its peers that long"
+    )
+    for number, rule in enumerate(spec.rules):
+        if rule.action is RuleAction.RESTART_IN_PLACE and not in_place.enabled:
+            yield (
+                f"spec.rules[{number}].action: RestartInPlace needs spec.inPlace.enabled: true, which lets the agents "
+                "start processes again; add it, or use RecreateGroup"
+            )
 
 
 def _of_shrink_rules(spec: PolicySpec) -> Iterator[str]:

@@ -5,7 +5,7 @@ detail changes the sentence, the text is a function of the details.
 """
 
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence
-from recovery.core.sentences import decision, diagnosis, fleet, incident, plan, sizes
+from recovery.core.sentences import decision, diagnosis, fleet, in_place, incident, plan, sizes
 from recovery.core.sentences.text import Details, Text
 
 TEXTS: dict[Sentence | Reason, Text] = {
@@ -14,6 +14,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     **incident.TEXTS,
     **plan.TEXTS,
     **decision.TEXTS,
+    **in_place.TEXTS,
     **sizes.TEXTS,
 }
 

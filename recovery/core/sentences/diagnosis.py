@@ -25,6 +25,7 @@ _LOSSES = {
     "PodFailed": ("pod failed", "pods failed"),
     "PodDisrupted": ("pod was disrupted", "pods were disrupted"),
     "ContainerRestarted": ("container exited", "containers exited"),
+    "ProcessEnded": ("process ended", "processes ended"),
     "NodeLost": ("pod was lost with its node", "pods were lost with their nodes"),
     "NodeFault": ("pod runs on a faulty node", "pods run on faulty nodes"),
     "MemberMissing": ("member is missing", "members are missing"),

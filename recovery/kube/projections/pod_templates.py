@@ -1,7 +1,10 @@
 """The pod templates of Jobs."""
 
+from sys import intern
+
 import msgspec
 
+from recovery.core.model.agent_facts import AGENT_VOLUME
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.demand import Demand, Toleration
 from recovery.kube.projections.containers import TemplateContainerSpec
@@ -24,6 +27,15 @@ class _SchedulingGate(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+class _ImageSource(msgspec.Struct, frozen=True):
+    reference: str = ""
+
+
+class _Volume(msgspec.Struct, frozen=True):
+    name: str = ""
+    image: _ImageSource | None = None
+
+
 class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = "Never"
     containers: list[TemplateContainerSpec] = []
@@ -33,6 +45,7 @@ class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
     workload_ref: msgspec.Raw = msgspec.Raw(b"null")
     scheduling_gates: list[_SchedulingGate] = []
+    volumes: list[_Volume] = []
 
 
 class _TemplateAnnotations(msgspec.Struct, frozen=True):
@@ -66,6 +79,12 @@ def demand_of_pods(template: JobPodTemplate) -> Demand:
     spec = template.spec
     gpus = sum(container.resources.gpus for container in spec.containers)
     return demand_of(spec.node_selector, spec.affinity, spec.tolerations, gpus)
+
+
+def agent_image_of(template: JobPodTemplate) -> str:
+    """The image that the agent comes from. Empty: the template has no agent."""
+    images = (each.image for each in template.spec.volumes if each.name == AGENT_VOLUME)
+    return intern(next((image.reference for image in images if image is not None), ""))
 
 
 def gang_of(template: JobPodTemplate) -> str:

@@ -41,7 +41,13 @@ from recovery.kube.projections.metadata import (
     conditions,
     whole_number,
 )
-from recovery.kube.projections.pod_templates import KUEUE_TOPOLOGY_GATE, JobPodTemplate, demand_of_pods, gang_of
+from recovery.kube.projections.pod_templates import (
+    KUEUE_TOPOLOGY_GATE,
+    JobPodTemplate,
+    agent_image_of,
+    demand_of_pods,
+    gang_of,
+)
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
     COMPLETED_CONDITION,
@@ -450,6 +456,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         birth_revision=meta.annotations.birth_revision,
         born_nodes=_number(meta.annotations.nodes),
         gang=gang_of(spec.template),
+        agent_image=agent_image_of(spec.template),
         pinned=any(gate.name == KUEUE_TOPOLOGY_GATE for gate in spec.template.spec.scheduling_gates),
     )
     return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts, status.ready))

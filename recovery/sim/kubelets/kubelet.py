@@ -215,7 +215,8 @@ class Kubelets:
         self._context.faults.crashes.pop((namespace, name_prefix), None)
 
     def withhold_image(self, image: str) -> None:
-        """No registry has the image: a container with it that has not yet run in its pod does not start."""
+        """No registry has the image: a container that needs it, or mounts it, and has not yet run in its pod does not
+        start."""
         self._context.faults.missing_images.setdefault(image, asyncio.Event())
 
     def provide_image(self, image: str) -> None:

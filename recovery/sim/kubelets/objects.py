@@ -68,10 +68,25 @@ class ContainerRestartRule(msgspec.Struct, frozen=True, rename="camel"):
     exit_codes: RestartExitCodes
 
 
+class VolumeMount(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+
+
+class ImageSource(msgspec.Struct, frozen=True):
+    reference: str = ""
+
+
+class PodVolume(msgspec.Struct, frozen=True):
+    name: str = ""
+    image: ImageSource | None = None
+    """None: it has no image."""
+
+
 class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     image: str = ""
     env: tuple[EnvironmentVariable, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
     readiness_probe: ReadinessProbe | None = None
     """None: the container is ready as soon as it runs."""
     restart_policy: str | None = None
@@ -100,6 +115,13 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     service_account_name: str = "default"
     containers: tuple[PodContainer, ...] = ()
     init_containers: tuple[PodContainer, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+
+    def images_of(self, container: PodContainer) -> tuple[str, ...]:
+        """What the container needs, in the order in which the kubelet asks for it: its image volumes, then its own."""
+        mounted = {mount.name for mount in container.volume_mounts}
+        volumes = (each.image.reference for each in self.volumes if each.name in mounted and each.image is not None)
+        return (*volumes, container.image)
 
 
 class PodStatus(msgspec.Struct, frozen=True):

@@ -173,8 +173,8 @@ class PodRun:
             await self._host.powered.wait()
             if self._ending.is_set():
                 return  # The deletion was seen at the instant when power returned.
-            missing = self._context.faults.missing_images.get(container.spec.image)
-            if missing and container.process is None:
+            missing = self._missing_image(container)
+            if missing is not None and container.process is None:
                 await self._wait_for_image(container, missing)
                 continue
             if not self._host.runtime.is_set():
@@ -193,11 +193,19 @@ class PodRun:
                 max(settings.back_off_seconds, 2 * back_off_seconds), settings.longest_back_off_seconds
             )
 
-    async def _wait_for_image(self, container: ContainerHistory, there: asyncio.Event) -> None:
-        """A kubelet alternates between ErrImagePull and ImagePullBackOff. Only the longer-lasting one is reported."""
-        container.state = Waiting("ImagePullBackOff", f'Back-off pulling image "{container.spec.image}"')
+    def _missing_image(self, container: ContainerHistory) -> str | None:
+        """The first of the container's images that no registry has. None: there are all of them."""
+        images = self.pod.spec.images_of(container.spec)
+        return next((image for image in images if image in self._context.faults.missing_images), None)
+
+    async def _wait_for_image(self, container: ContainerHistory, image: str) -> None:
+        """A kubelet alternates between ErrImagePull and ImagePullBackOff. Only the longer-lasting one is reported.
+
+        For the image of a volume it says the same (kuberuntime_manager.go `toKubeContainerImageVolumes`).
+        """
+        container.state = Waiting("ImagePullBackOff", f'Back-off pulling image "{image}"')
         self._note()
-        await there.wait()
+        await self._context.faults.missing_images[image].wait()
 
     async def _wait_for_runtime(self, container: ContainerHistory) -> None:
         """A kubelet retries without end (kuberuntime_container.go `startContainer`)."""

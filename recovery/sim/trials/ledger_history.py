@@ -17,6 +17,7 @@ from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan import actions
 from recovery.ports import (
+    CONFIG_MAPS,
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -64,6 +65,7 @@ def ledger_writes(evidence: TrialEvidence) -> Iterator[LedgerWrite]:
 
 
 _CREATES = {EVENTS: actions.EmitEvent, RECOVERY_INCIDENTS: actions.RecordIncident}
+_PATCHES = {RECOVERY_CONFIGS: actions.ChangeFleet, CONFIG_MAPS: actions.LeaveOutAgent}
 _DELETES = {JOBS: actions.DeleteJob, PODS: actions.DeletePods, JOB_SETS: actions.DeleteJobSet}
 
 
@@ -82,8 +84,8 @@ def action_of(record: RequestRecord) -> type | None:
         case "delete":
             forced = request.resource == PODS and _BY_FORCE in body
             return actions.ForceDeletePods if forced else _DELETES.get(request.resource)
-        case "patch" if request.resource == RECOVERY_CONFIGS:
-            return actions.ChangeFleet
+        case "patch" if request.resource in _PATCHES:
+            return _PATCHES[request.resource]
         case "patch" if request.resource == JOBS:
             return _of_job_patch(body)
         case "patch" if request.resource == JOB_SETS and (request.subresource or _TTL in body):

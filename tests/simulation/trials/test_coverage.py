@@ -43,6 +43,7 @@ from recovery.core.model.waits import Suspension
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.ports import (
+    CONFIG_MAPS,
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -383,6 +384,7 @@ def annotation(name: str) -> str:
         ("delete", PODS, {"gracePeriodSeconds": 0}, "", "ForceDeletePods"),
         ("create", EVENTS, {}, "", "EmitEvent"),
         ("create", RECOVERY_INCIDENTS, {}, "", "RecordIncident"),
+        ("patch", CONFIG_MAPS, json_patch("/data/without"), "", "LeaveOutAgent"),
         ("patch", JOBS, json_patch("/spec/backoffLimit"), "", "RaiseBackoffLimit"),
         (
             *("patch", JOBS, {"metadata": {"annotations": {OWN_BACKOFF_LIMIT_ANNOTATION: "6"}}}),

@@ -13,13 +13,12 @@ from structlog.testing import capture_logs
 
 from recovery.admission.certificates import (
     VALIDITY,
-    CertificateError,
     Certificates,
     SelfMade,
     make_certificates,
     must_be_made,
-    serving_names,
 )
+from recovery.certificates import CertificateError, serving_names
 from tests.unit.admission.api import NOW, PolicyApi, StillClock
 from tests.unit.fake_api import Object
 
@@ -117,7 +116,7 @@ def test_the_key_that_signed_is_kept_nowhere() -> None:
     ],
 )
 def test_only_names_that_all_replicas_share(host: str, names: Sequence[str]) -> None:
-    assert serving_names("recovery-system", host) == names
+    assert serving_names("recovery-admission", "recovery-system", host) == names
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from recovery.admission.certificates import (
     LAUNCH_CONFIGURATION_NAME,
     SECRET_NAME,
     SERVICE_NAME,
-    serving_names,
 )
 from recovery.admission.launches import LAUNCHES
 from recovery.admission.objects import JUDGED
 from recovery.admission.webhooks import PREPARE_PATH
+from recovery.certificates import serving_names
 from recovery.launch.preparing import PREPARE_ANNOTATION
 from recovery.ports import JOBS, RECOVERY_GROUPS
 from tests.unit.manifests import kustomize
@@ -98,7 +98,7 @@ def test_a_certificate_of_our_own_making_takes_one_secret_and_one_configuration(
 
 def test_one_of_cert_manager_takes_no_right_but_for_the_condition() -> None:
     assert rights("cert-manager") == {("ClusterRole", plural, "", "patch") for plural in OWN}
-    assert only("cert-manager", "Certificate")["spec"]["dnsNames"] == serving_names(NAMESPACE, "")
+    assert only("cert-manager", "Certificate")["spec"]["dnsNames"] == serving_names(SERVICE_NAME, NAMESPACE, "")
 
 
 LAUNCH_SECONDS = 3

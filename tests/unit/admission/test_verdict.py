@@ -40,8 +40,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "spec.rules[0].when.onMessagePattern: '(' is no regular expression in RE2 syntax",
     ),
     "action": (
-        {"rules": [{"name": "a", "action": "RestartInPlace"}]},
-        "spec.rules[0].action: Invalid enum value 'RestartInPlace'",
+        {"rules": [{"name": "a", "action": "Reboot"}]},
+        "spec.rules[0].action: Invalid enum value 'Reboot'",
     ),
     "settle": ({"settle": "1m"}, "spec.settle: 1m is longer than 30s"),
     "mode": ({"mode": "enforce"}, "spec.mode: Invalid enum value 'enforce'"),

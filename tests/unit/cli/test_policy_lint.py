@@ -67,8 +67,8 @@ LOOK_UP = "see docs/reference.md for what the field takes"
         (
             "  rules:\n  - name: a\n    action: RestartInPlace",
             7,
-            "spec.rules[0].action: Forbidden: RestartInPlace is not built yet",
-            "use RecreateGroup",
+            "spec.rules[0].action: RestartInPlace needs spec.inPlace.enabled: true",
+            "add it, or use RecreateGroup",
         ),
         (
             "  rules:\n  - name: a\n    action: Shrink",

@@ -19,6 +19,7 @@ from recovery.cli.exit_codes import EXIT_FAILURE
 from recovery.cli.main import app
 from recovery.cli.run import Election, StopSignal, check, may_read_logs, waits_for
 from recovery.ports import NODES, PODS, ForbiddenError
+from recovery.rendezvous.settings import AgentSettings
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 from tests.unit.fake_api import Object
 from tests.unit.patience import GUARD_SECONDS
@@ -123,6 +124,19 @@ def test_there_is_an_election_unless_it_is_told_otherwise(
     monkeypatch.setattr(run, "run_controller", lambda *arguments: asked.extend(arguments))
     assert CliRunner().invoke(app, ["run", *options]).exit_code == 0
     assert [each for each in asked if isinstance(each, Election)] == ([election] if election else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "agents"),
+    [([], []), (["--agent-address", ":9444"], [AgentSettings("", 9444)])],
+)
+def test_agents_are_answered_only_where_it_is_told_to(
+    options: list[str], agents: list[AgentSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(run, "run_controller", lambda *arguments: asked.extend(arguments))
+    assert CliRunner().invoke(app, ["run", *options]).exit_code == 0
+    assert [each for each in asked if isinstance(each, AgentSettings)] == agents
 
 
 @pytest.mark.parametrize(

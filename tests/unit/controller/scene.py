@@ -1,5 +1,6 @@
 """A group, a controller that reconciles it, and everything around them."""
 
+from recovery.controller.agent_exchange import AgentExchange
 from recovery.controller.reconciler import Reconciler
 from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.ledger import Ledger, Outcome
@@ -55,6 +56,7 @@ class Scene:
         self.clock = SetClock(1)
         self.store = FakeStore(self.api, world if world is not None else lost(), mode=mode)
         self.ears = Ears()
+        self.agents = AgentExchange()
         self.reconciler = self.new_process()
 
     def new_process(self) -> Reconciler:
@@ -69,6 +71,7 @@ class Scene:
             logs=self.logs,
             writer=lambda: self.lease,
             saw=lambda found: self.seen.append(found.ledger),
+            agents=self.agents,
         )
 
     async def reconcile(self, seconds: float | None = None) -> float | None:

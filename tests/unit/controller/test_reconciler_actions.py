@@ -7,14 +7,26 @@ import msgspec
 import pytest
 
 from recovery.controller import reconciler
+from recovery.controller.reconciler import RestlessGroupError
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import Action, DeleteJobSet, FailJobSet, JobRef, Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
-from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, TRAIN_JOBS, ConflictError, ForbiddenError
+from recovery.ports import (
+    AGENT_PARAMETERS,
+    CONFIG_MAPS,
+    JOB_SETS,
+    JOBS,
+    RECOVERY_GROUPS,
+    TRAIN_JOBS,
+    ConflictError,
+    ForbiddenError,
+    UnknownOutcomeError,
+)
 from tests.unit.controller.scene import STALE, Scene
+from tests.unit.core.decision.test_agent_blocks import pulling
 from tests.unit.core.groups import training
 
 UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
@@ -116,3 +128,62 @@ async def test_a_action_that_is_overtaken_after_a_refusal_is_decided_again_befor
     scene.api.next("delete", JOBS, STALE)
     await scene.reconcile(2)
     assert scene.api.said() == ["delete Job", "delete Job", "patch Job", *3 * ["delete Pod"], "patch RecoveryGroup"]
+
+
+# --- the agent is left out -------------------------------------------------------------------------------------------
+
+
+def blocked_by_the_agent(parameters_in: str | None = "recovery-system") -> Scene:
+    """A group that waits for the agent's image since a minute. `parameters_in` None: no agents are answered. The
+    reconciler adds that to what the store knows."""
+    scene = Scene(msgspec.structs.replace(pulling(), leaves_out_agents=False))
+    scene.agents.parameters_in = parameters_in
+    scene.api.objects[CONFIG_MAPS, AGENT_PARAMETERS] = {"metadata": {"resourceVersion": "7"}, "data": {}}
+    return scene
+
+
+async def test_the_agent_is_left_out_after_the_ledger_and_before_the_trigger() -> None:
+    scene = blocked_by_the_agent()
+    await scene.reconcile(60)
+    assert scene.api.said()[:4] == ["create RecoveryGroup", "patch RecoveryGroup", "patch ConfigMap", "delete Job"]
+    (write,) = scene.api.sent("patch", CONFIG_MAPS)
+    assert write.namespace == "recovery-system"
+    assert write.body[1] == {"op": "add", "path": "/data/without", "value": "ml/train\n"}
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "tries"),
+    [
+        (FORBIDDEN, ForbiddenError, 1),
+        (ConflictError("changed", status=409), RestlessGroupError, 3),
+        (UnknownOutcomeError("the connection was lost"), UnknownOutcomeError, 1),
+    ],
+)
+async def test_a_job_that_could_not_be_named_is_not_deleted_and_a_new_process_does_both(
+    error: Exception, raised: type[Exception], tries: int
+) -> None:
+    scene = blocked_by_the_agent()
+    scene.api.next("patch", CONFIG_MAPS, error, times=tries)
+    with pytest.raises(raised):
+        await scene.reconcile(60)
+    assert (len(scene.api.sent("patch", CONFIG_MAPS)), scene.api.sent("delete", JOBS)) == (tries, [])
+    scene.reconciler = scene.new_process()
+    await scene.reconcile(70)
+    assert len(scene.api.sent("patch", CONFIG_MAPS)) == tries + 1
+    assert len(scene.api.sent("delete", JOBS)) == 1
+    ledger = scene.api.ledger
+    assert (ledger.epoch, ledger.totals.restarts, ledger.totals.charged, ledger.agent_left_out) == (1, 1, 0, True)
+
+
+async def test_a_job_that_is_named_already_is_only_deleted() -> None:
+    """The process ended after it had named the job."""
+    scene = blocked_by_the_agent()
+    scene.api.objects[CONFIG_MAPS, AGENT_PARAMETERS]["data"] = {"without": "ml/train\n"}
+    await scene.reconcile(60)
+    assert (scene.api.sent("patch", CONFIG_MAPS), len(scene.api.sent("delete", JOBS))) == ([], 1)
+
+
+async def test_a_controller_that_answers_no_agents_leaves_none_out() -> None:
+    scene = blocked_by_the_agent(None)
+    await scene.reconcile(60)
+    assert scene.api.said() == []

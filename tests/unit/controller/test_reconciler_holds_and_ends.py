@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from recovery.controller import reconciler
-from recovery.controller.reconciler import InvariantError, LedgerUnreadableError
+from recovery.controller.readable_ledger import LedgerUnreadableError
+from recovery.controller.reconciler import InvariantError
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Phase
 from recovery.core.model.ledger_object import LedgerObject

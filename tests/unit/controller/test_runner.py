@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from recovery.controller.incident_sweeper import FIRST_AFTER_SECONDS, SWEEP_SECONDS
-from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
+from recovery.controller.readable_ledger import LedgerUnreadableError
+from recovery.controller.reconciler import InvariantError, RestlessGroupError
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.ledger_object import LedgerObject

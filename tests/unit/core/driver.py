@@ -23,6 +23,7 @@ from recovery.core.plan.actions import (
     ExtendBackoffLimit,
     FailJobSet,
     ForceDeletePods,
+    LeaveOutAgent,
     Plan,
     RaiseBackoffLimit,
     ReadLive,
@@ -56,6 +57,7 @@ WORKLOAD_ACTIONS = (
     DeleteJobSet,
     FailJobSet,
     ForceDeletePods,
+    LeaveOutAgent,
 )
 LIVE_ONLY = (
     ChangeFleet,
@@ -67,6 +69,7 @@ LIVE_ONLY = (
     ResumeWorkload,
     DeleteJobSet,
     FailJobSet,
+    LeaveOutAgent,
 )
 NO_BACKOFF = Backoff(initial=timedelta())
 NO_LIMITS = FleetLimits()

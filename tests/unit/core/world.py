@@ -13,6 +13,7 @@ import msgspec
 from recovery.core.diagnosis.finishing import ended_by_itself
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.trained import all_ran_at
+from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.birth_settings import BirthSettings, BirthTrial
 from recovery.core.model.facts import (
@@ -85,6 +86,10 @@ class World(msgspec.Struct, frozen=True):
     feasible_known: bool = True
     """Whether it is known which nodes can take the group's pods."""
     undecodable: tuple[UndecodableObject, ...] = ()
+    agent: AgentFacts | None = None
+    """The latest report of the agents. None: there is none."""
+    leaves_out_agents: bool = True
+    """The controller answers agents, so it knows the component."""
     room: Room | None = None
     """Room for more pods of the group. None: not known."""
     birth_trial: BirthTrial | None = None
@@ -125,6 +130,8 @@ class World(msgspec.Struct, frozen=True):
             done={uid: tuple(pods.values()) for uid, pods in self.done.items()},
             live=live,
             stale=self.stale,
+            agent=self.agent,
+            leaves_out_agents=self.leaves_out_agents and any(job.agent_image for job in self.jobs),
             undecodable=self.undecodable,
         )
         if not any(each is self for each in _CHECKED):

@@ -110,6 +110,18 @@ async def test_initializers_are_no_members(world: World) -> None:
     assert names(world.llm) == ["llm-node-0-0", "old"]
 
 
+async def test_a_pod_is_found_by_its_name_while_it_is_a_member(world: World) -> None:
+    await world.tell(JOBS, job(name="llm-init-0", uid="init", replicated_job="dataset-initializer"))
+    await world.tell(PODS, pod(0, name="init", job_uid="init", replicatedjob_name="dataset-initializer"))
+    await world.tell(PODS, pod(0), pod(0, name="old", job_uid="gone", replicatedjob_name="node"))
+    found = world.store.member(LLM.namespace, "llm-node-0-0")
+    assert found is not None
+    assert (found[0], found[1].uid, found[1].index) == (LLM, "uid-llm-node-0-0", 0)
+    for name in ("init", "old", "nobody"):
+        assert world.store.member(LLM.namespace, name) is None, name
+    assert world.store.member("elsewhere", "llm-node-0-0") is None
+
+
 async def test_a_preparation_that_is_complete_is_no_member_any_more(world: World) -> None:
     preparation = job(name="llm-prepare-0", uid="prepare", replicated_job="prepare")
     await world.tell(JOBS, preparation)

@@ -238,3 +238,17 @@ class TestWorkloads:
         template = json.loads(fixture("job"))["spec"]["template"]
         template["spec"]["schedulingGates"] = [{"name": gate}]
         assert decode_job(changed("job", spec__template=template)).value.facts.pinned is pinned
+
+    @pytest.mark.parametrize(
+        ("volumes", "image"),
+        [
+            (None, ""),
+            ([{"name": "data", "emptyDir": {}}], ""),
+            ([{"name": "models", "image": {"reference": "models:1"}}], ""),
+            ([{"name": "recovery-agent", "emptyDir": {}}], ""),
+            ([{"name": "data", "emptyDir": {}}, {"name": "recovery-agent", "image": {"reference": "a@b"}}], "a@b"),
+        ],
+    )
+    def test_a_job_with_the_agent_says_from_which_image(self, volumes: list[object] | None, image: str) -> None:
+        job = decode_job(changed("job", spec__template__spec__volumes=volumes)).value.facts
+        assert job.agent_image == image

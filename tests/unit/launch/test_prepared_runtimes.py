@@ -16,4 +16,4 @@ def test_a_prepared_runtime_is_clean(path: Path) -> None:
 
 
 def test_they_are_found() -> None:
-    assert len(RUNTIMES) == 3
+    assert len(RUNTIMES) == 4

@@ -66,6 +66,7 @@ def test_every_input_has_a_basis_and_a_source() -> None:
         ({"outcome": Outcome.HELD}, NotCompared.NOT_RECOVERED),
         ({"outcome": None}, NotCompared.NOT_RECOVERED),
         ({"attempts": ()}, NotCompared.NOT_RESTARTED_BY_CONTROLLER),
+        ({"attempts": (attempt(AttemptAction.RESTART_IN_PLACE),)}, NotCompared.RESTARTED_IN_PLACE),
         ({"attempts": (attempt(AttemptAction.ADOPTED),)}, NotCompared.NOT_RESTARTED_BY_CONTROLLER),
         ({"disruption_class": "Manual"}, NotCompared.NO_BASELINE),
         ({"disruption_class": "JobFailed"}, NotCompared.NO_BASELINE),

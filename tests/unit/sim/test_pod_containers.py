@@ -3,7 +3,10 @@
 Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (getPhase), `pkg/kubelet/status/generate.go`, KEP-753, KEP-5307.
 """
 
+from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from recovery import api_verbs
 from recovery.ports import PODS
@@ -23,10 +26,12 @@ async def bind(
     *containers: str,
     init: tuple[tuple[str, Body], ...] = (),
     special: dict[str, Body] | None = None,
+    volumes: Sequence[Body] = (),
     **details: Any,
 ) -> None:
     """Create a pod `p`. `init`: name and more fields of each init container. `special`: more fields by container."""
     body = pod("p", "node-0", containers=containers, **details)
+    body["spec"]["volumes"] = list(volumes)
     body["spec"]["initContainers"] = [{"name": name, "image": "init:1", **more} for name, more in init]
     for container in body["spec"]["containers"]:
         container.update((special or {}).get(container["name"], {}))
@@ -187,6 +192,23 @@ async def test_a_container_whose_image_is_nowhere_keeps_its_pod_pending_whatever
         c.kubelets.exit_container("p", 1, container="node")
         await c.pass_seconds(QUICK)
         assert c.phase("p") == "Pending"
+        c.kubelets.provide_image("gone:1")
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Running"
+
+
+@pytest.mark.parametrize(("mounted", "phase"), [("files", "Pending"), ("data", "Running"), (None, "Running")])
+@virtual_time
+async def test_a_container_waits_for_the_image_of_a_volume_that_it_mounts(mounted: str | None, phase: str) -> None:
+    volumes = [{"name": "data", "emptyDir": {}}, {"name": "files", "image": {"reference": "gone:1"}}]
+    mounts = [{"name": mounted, "mountPath": "/files"}] if mounted is not None else []
+    async with obedient_cluster() as c:
+        c.kubelets.withhold_image("gone:1")
+        await bind(c, "node", special={"node": {"volumeMounts": mounts}}, volumes=volumes)
+        assert c.phase("p") == phase
+        if phase == "Pending":
+            waiting = c.status("p")["containerStatuses"][0]["state"]["waiting"]
+            assert waiting == {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "gone:1"'}
         c.kubelets.provide_image("gone:1")
         await c.pass_seconds(QUICK)
         assert c.phase("p") == "Running"

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from recovery.controller.reconciler import LedgerUnreadableError, RestlessGroupError
+from recovery.controller.readable_ledger import LedgerUnreadableError
+from recovery.controller.reconciler import RestlessGroupError
 from recovery.core.model.facts import GroupKey
 from recovery.ports import (
     EVENTS,

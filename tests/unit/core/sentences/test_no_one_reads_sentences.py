@@ -22,6 +22,7 @@ OTHERS = {
     "sim/",
     "launch/",
     "admission/",
+    "agent/",
 }
 """Files and folders whose `message` is not ours."""
 
