@@ -44,7 +44,7 @@ part_of_real-nodes-central := -m "not torch"
 .DEFAULT_GOAL := help
 .PHONY: help demo cluster test test-ci test-all unit lint docs simulation simulation-central simulation-rest seeds \
   seeds-central soak examples contract walks prometheus test-image test-cluster test-cluster-central \
-  test-cluster-conflicts test-cluster-1.37 real-nodes real-nodes-central cluster-build bench venv manifests pictures image lock clean \
+  test-cluster-conflicts test-cluster-1.37 real-nodes real-nodes-central cluster-build bench venv manifests pictures image agent-image lock clean \
   debian-packages check-go
 
 help:  ## list the targets
@@ -78,7 +78,7 @@ test-all: venv  ## everything, stage by stage, also after a red one; Linux, root
 ##@ Check a change
 
 unit: $(STAMP)  ## the unit tests, in a minute or two
-	$(BIN)/python -m pytest tests/unit tests/contract --world=simulated -n auto --timeout=60 --junitxml=build/unit.xml $(ARGS)
+	$(BIN)/python -m pytest tests/unit tests/agent tests/contract --world=simulated -n auto --timeout=60 --junitxml=build/unit.xml $(ARGS)
 
 lint: $(STAMP)  ## ruff, mypy --strict, the boundaries between packages
 	$(BIN)/ruff check .
@@ -170,6 +170,9 @@ pictures: $(STAMP) check-go  ## draw the dashboards and photograph reports into 
 
 image: $(STAMP) debian-packages  ## the controller's image without a registry, into build/image/trainjob-recovery.tar; root, Debian
 	@$(BIN)/python -m tests.image.build
+
+agent-image: $(STAMP)  ## the agent's image, for an image volume, into build/image/trainjob-recovery-agent.tar
+	@$(BIN)/python -m tests.image.agent
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv

@@ -35,6 +35,8 @@ _ACCEPT_AGAIN_SECONDS = 0.1
 
 ServerContext = Callable[[], ssl.SSLContext]
 """Returns the TLS context of the next connection."""
+HeadCheck = Callable[[web.Request], None]
+"""Looks at a request whose body has not been read. Raises web.HTTPException to refuse it."""
 _LINGERING_SECONDS = 1.0
 """How long the rest of a refused request is read: a client that is still sending would not read the answer."""
 
@@ -142,10 +144,13 @@ class _Connection(asyncio.Protocol):
 class _Gate:
     """All connections of a server."""
 
-    def __init__(self, server: web.Server, limits: HttpLimits, context: ServerContext | None) -> None:
+    def __init__(
+        self, server: web.Server, limits: HttpLimits, context: ServerContext | None, check_head: HeadCheck | None
+    ) -> None:
         self._server = server
         self.limits = limits
         self._context = context
+        self._check_head = check_head
         self._connections: dict[object, _Connection] = {}
         """By aiohttp's protocol. The one that we have waited for longest comes first."""
         self._listening: dict[socket.socket, asyncio.TimerHandle | None] = {}
@@ -240,6 +245,8 @@ class _Gate:
         if connection is None:  # it was cut meanwhile
             raise web.HTTPServiceUnavailable
         connection.arrived()
+        if self._check_head is not None:
+            self._check_head(request)
         if (request.content_length or 0) > self.limits.body_bytes:
             raise web.HTTPRequestEntityTooLarge(self.limits.body_bytes, request.content_length or 0)
         try:
@@ -283,11 +290,13 @@ async def listen(
     limits: HttpLimits,
     close_seconds: float,
     context: ServerContext | None = None,
+    check_head: HeadCheck | None = None,
 ) -> AsyncIterator[int]:
     """Serve these routes while the context is open. Yields the port, which the system chooses if `port` is 0.
 
     `host` None or empty: all addresses of all families. `close_seconds`: how long the shutdown waits for responses in
-    progress. `context`: called for each connection; None: no TLS. Raises OSError if it cannot listen.
+    progress. `context`: called for each connection; None: no TLS. `check_head`: called for each request before its body
+    is read; None: every head is accepted. Raises OSError if it cannot listen.
     """
     gates: list[_Gate] = []
 
@@ -308,7 +317,7 @@ async def listen(
         server_logger.addFilter(_not_of_a_client)
     await runner.setup()
     assert runner.server is not None
-    gate = _Gate(runner.server, limits, context)
+    gate = _Gate(runner.server, limits, context, check_head)
     gates.append(gate)
     sockets: list[socket.socket] = []
     try:

@@ -6,6 +6,7 @@ The command runs it against a real API server, the simulation against a modelled
 import asyncio
 
 from recovery.background import endless, first_of
+from recovery.controller.agent_exchange import AgentExchange
 from recovery.controller.leadership import Leadership
 from recovery.controller.runner import Controller
 from recovery.kube.group_store import KubeGroupStore
@@ -32,6 +33,8 @@ class Manager:
         `reads_logs`: the controller may and does read the logs of suspects.
         """
         self.store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=train_jobs)
+        self.agents = AgentExchange()
+        """Where an endpoint for agents hands in reports."""
         self._controller = Controller(
             api=client,
             store=self.store,
@@ -40,9 +43,15 @@ class Manager:
             observer=telemetry,
             leadership=leadership,
             reads_logs=reads_logs,
+            agents=self.agents,
         )
         telemetry.follow(self.store)
         telemetry.follow_queue(lambda: self._controller.queue_depth)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process does the duty of the leader now. Any thread may ask."""
+        return self._controller.leads
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set and the reconciles in progress are over.

@@ -6,7 +6,6 @@ server trusts also has the old authority, because another replica serves the old
 """
 
 import base64
-import ipaddress
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,11 +16,17 @@ from typing import Any
 import msgspec
 import structlog
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
 
 from recovery import api_verbs
+from recovery.certificates import (
+    CertificateError,
+    make_authority,
+    make_serving,
+    same_version,
+    serving_names,
+    two_thirds_over,
+)
 from recovery.decoding import ObjectVersion
 from recovery.ports import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -62,17 +67,11 @@ _OF_COMPONENTS = (
 """Without the component there is neither the configuration nor the permission to read it."""
 
 VALIDITY = timedelta(days=365)
-BACKDATED = timedelta(minutes=5)
-"""The API server's clock may be behind ours."""
 RECONCILE_SECONDS = 60.0
 """Between checks of the Secret and of the webhook configuration, which a user may have applied again."""
 SWAPS_MAX = 5
 
 _log = structlog.get_logger("recovery.admission")
-
-
-class CertificateError(Exception):
-    """There is no certificate to serve with. The message says what to do."""
 
 
 class Certificates(msgspec.Struct, frozen=True):
@@ -85,34 +84,14 @@ class Certificates(msgspec.Struct, frozen=True):
 
 def make_certificates(names: Sequence[str], now: datetime, before: Certificates) -> Certificates:
     """Make certificates for these DNS names and IP addresses. They replace `before`, but keep its valid authority."""
-    start, end = now - BACKDATED, now + VALIDITY
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    # Each authority has its own name, because clients look for an issuer by its name before they try its key.
-    issuer = _name(f"{SERVICE_NAME}-ca-{x509.random_serial_number():x}"[:64])
-    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = (
-        _certificate(issuer, issuer, authority_key.public_key(), start, end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .add_extension(authority_id, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    serving = (
-        _certificate(_name(SERVICE_NAME), issuer, key.public_key(), start, end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_alternative_name(name) for name in names]), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
+    authority = make_authority(SERVICE_NAME, now, VALIDITY)
+    serving = make_serving(authority, SERVICE_NAME, names, now, VALIDITY)
     kept = [old for old in _authorities(before) if old.not_valid_after_utc > now][:1]
+    authorities = (authority.certificate, *kept)
     return Certificates(
-        authorities=b"".join(each.public_bytes(serialization.Encoding.PEM) for each in (authority, *kept)),
-        serving=serving.public_bytes(serialization.Encoding.PEM),
-        key=key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
+        authorities=b"".join(each.public_bytes(serialization.Encoding.PEM) for each in authorities),
+        serving=serving.certificate,
+        key=serving.key,
     )
 
 
@@ -124,9 +103,8 @@ def must_be_made(certificates: Certificates, names: Sequence[str], now: datetime
         alternative = serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, x509.ExtensionNotFound):
         return True
-    validity = serving.not_valid_after_utc - serving.not_valid_before_utc
     missing = set(names) - {str(name.value) for name in alternative}
-    return bool(missing) or not _authorities(certificates) or now >= serving.not_valid_before_utc + validity * 2 / 3
+    return bool(missing) or not _authorities(certificates) or two_thirds_over(serving, now)
 
 
 def expires_at(certificate: Path) -> datetime | None:
@@ -163,7 +141,7 @@ class SelfMade:
         self._client = client
         self._clock = clock
         self._namespace = namespace
-        self._names = serving_names(namespace, listening_host)
+        self._names = serving_names(SERVICE_NAME, namespace, listening_host)
         self._complaint = ""
         self.file = folder / "tls.pem"
 
@@ -215,7 +193,7 @@ class SelfMade:
                     self._client,
                     SECRETS,
                     SECRET_NAME,
-                    [_same(secret.metadata), {"op": "add", "path": "/data", "value": made}],
+                    [same_version(secret.metadata), {"op": "add", "path": "/data", "value": made}],
                     kind=PatchKind.JSON,
                     namespace=self._namespace,
                 )
@@ -240,7 +218,8 @@ class SelfMade:
         if not patch:
             return True
         try:
-            await api_verbs.patch(self._client, resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
+            operations = [same_version(found.metadata), *patch]
+            await api_verbs.patch(self._client, resource, name, operations, kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
             return True  # another replica injects the same; the next reconcile shows it
         _log.info(
@@ -255,64 +234,8 @@ class SelfMade:
         self._complaint = words
 
 
-def serving_names(namespace: str, listening_host: str) -> list[str]:
-    """The names under which the API server may call us: the Service, and a loopback address if we are run by hand.
-
-    Never a pod's own address: each replica would make another certificate for its own.
-    """
-    names = [f"{SERVICE_NAME}.{namespace}.svc"]
-    try:
-        address = ipaddress.ip_address(listening_host)
-    except ValueError:
-        return names
-    return [*names, str(address)] if address.is_loopback else names
-
-
-def _same(metadata: ObjectVersion) -> dict[str, Any]:
-    return {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}
-
-
 def _authorities(certificates: Certificates) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(certificates.authorities)
     except ValueError:
         return []
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _alternative_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, start: datetime, end: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )

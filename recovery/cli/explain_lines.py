@@ -19,7 +19,7 @@ from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINE
 from recovery.core.model.facts import ContainerFacts, GroupKey, JobFacts, JobSetFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import (
-    JOB_TRIGGERS,
+    RESTARTS_A_TRAINING,
     Attempt,
     ClosedIncident,
     Incident,
@@ -42,6 +42,7 @@ from recovery.core.plan.actions import (
     ExtendBackoffLimit,
     FailJobSet,
     ForceDeletePods,
+    LeaveOutAgent,
     Plan,
     RaiseBackoffLimit,
     ResumeWorkload,
@@ -275,6 +276,8 @@ def _words_about_jobs(action: Action) -> str:
             return f"touch Job {action.name}, so that its controller reconciles it"
         case DeleteJobSet():
             return f"delete JobSet {action.name} (uid {action.uid}), so that Trainer creates it again"
+        case LeaveOutAgent():
+            return f"leave the agent out of the next Jobs of JobSet {action.job_set}"
         case FailJobSet():
             return f"make JobSet {action.name} (uid {action.uid}) fail for good"
         case _:
@@ -340,7 +343,7 @@ def _decided_by(incident: Incident) -> str:
         return f"decided by rule {incident.rule} of {policy}"
     if incident.disruption_class in {DisruptionClass.MANUAL, DisruptionClass.GROWTH}:
         return ""
-    if incident.would or any(attempt.action in JOB_TRIGGERS for attempt in incident.attempts):
+    if incident.would or any(attempt.action in RESTARTS_A_TRAINING for attempt in incident.attempts):
         return f"decided by the default ({pinned.restart}) of {policy}: no rule matched"
     return ""
 

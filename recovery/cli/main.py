@@ -40,6 +40,7 @@ from recovery.cli.options import (
     RequestTimeout,
     WaitSeconds,
 )
+from recovery.cli.run_options import AdmissionAddress, AdmissionCertificates, AgentAddress
 from recovery.report.formats import ReportFormat
 
 
@@ -117,20 +118,14 @@ def run(
     alone: Annotated[
         bool, typer.Option("--no-leader-election", help="Lead at once. Only if no other controller runs.")
     ] = False,
-    admission_address: Annotated[
-        Address | None,
-        typer.Option(
-            parser=parse_address, metavar="HOST:PORT", help="Address of the admission webhooks. Default: none."
-        ),
-    ] = None,
-    admission_certificates: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="With tls.crt and tls.key. Default: self-made, in Secret recovery-admission."),
-    ] = None,
+    admission_address: AdmissionAddress = None,
+    admission_certificates: AdmissionCertificates = None,
+    agent_address: AgentAddress = None,
 ) -> None:
     """Run the controller until a signal stops it."""
     from recovery.admission.settings import AdmissionSettings
     from recovery.cli.run import Election, LogSettings, run_controller
+    from recovery.rendezvous.settings import AgentSettings
 
     if alone and lease_namespace is not None:
         raise typer.BadParameter("--no-leader-election and --lease-namespace exclude each other")
@@ -138,8 +133,9 @@ def run(
         raise typer.BadParameter("--admission-certificates needs --admission-address")
     election = None if alone else Election(lease_namespace, lease_seconds)
     admission = AdmissionSettings(*admission_address, admission_certificates) if admission_address is not None else None
+    agents = AgentSettings(*agent_address) if agent_address is not None else None
     logs = LogSettings(log_level, log_format)
-    run_controller(kubeconfig, context, metrics_address.host, metrics_address.port, logs, election, admission)
+    run_controller(kubeconfig, context, metrics_address.host, metrics_address.port, logs, election, admission, agents)
 
 
 @app.command("status")

@@ -40,8 +40,9 @@ from recovery.controller.clock import SystemClock
 from recovery.controller.heap import spare_the_caches
 from recovery.controller.leadership import Elector, Leadership, SoleLeader
 from recovery.manager import Manager
-from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, Resource
+from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, ApiClient, Clock, Resource
 from recovery.program import EXIT_INTERRUPTED
+from recovery.rendezvous.settings import AgentSettings
 from recovery.telemetry.event_loop_lag import measure_lag
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
@@ -112,13 +113,15 @@ def run_controller(
     logs: LogSettings,
     election: Election | None,
     admission: AdmissionSettings | None,
+    agents: AgentSettings | None,
 ) -> None:
     """Run until SIGTERM (exit code 0) or SIGINT (130). A failure to start or to continue is one line, and exit code 1.
 
-    `election` None: this is the only controller. `admission` None: no webhooks are served.
+    `election` None: this is the only controller. `admission` None: no webhooks are served. `agents` None: no agent is
+    answered.
     """
     configure_logs(logs.level, shown=logs.shown)
-    execute(_run(kubeconfig, context, metrics_host, metrics_port, election, admission))
+    execute(_run(kubeconfig, context, metrics_host, metrics_port, election, admission, agents))
 
 
 async def _run(
@@ -128,6 +131,7 @@ async def _run(
     metrics_port: int,
     election: Election | None,
     admission: AdmissionSettings | None,
+    agents: AgentSettings | None = None,
 ) -> int:
     stop, server = StopSignal(), ServerOptions(kubeconfig, context)
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
@@ -157,6 +161,7 @@ async def _run(
                     stop.event,
                     metrics_host,
                     metrics_port,
+                    None if agents is None else AgentPort(agents, server, own_namespace),
                     reads_logs=reads_logs,
                 )
             except BackgroundTaskError as error:
@@ -295,6 +300,40 @@ async def _admitting(
         yield lambda: admission.why_not_served
 
 
+class AgentPort(msgspec.Struct, frozen=True):
+    """Where agents are answered, and what the endpoint opens a session of its own with."""
+
+    settings: AgentSettings
+    server: ServerOptions
+    namespace: str
+    """Our own, which has the Secret and the ConfigMap of the endpoint."""
+
+
+@asynccontextmanager
+async def _answering_agents(
+    port: AgentPort | None, program: Manager, clock: Clock, telemetry: Telemetry
+) -> AsyncIterator[None]:
+    """Answer agents within the context. `port` None: nobody is answered."""
+    if port is None:
+        yield
+        return
+    from recovery.rendezvous.endpoint import ControllerSide  # noqa: PLC0415 - only this endpoint and admission
+    from recovery.rendezvous.serve import AgentServer, serve_agents  # noqa: PLC0415   need cryptography
+
+    @asynccontextmanager
+    async def own_client() -> AsyncIterator[ApiClient]:
+        async with connect(port.server) as connection:
+            yield connection.client
+
+    program.agents.parameters_in = port.namespace
+    side = ControllerSide(program.store, program.agents, lambda: program.leads, asyncio.get_running_loop())
+    metrics = telemetry.agents()
+    server = AgentServer(port.settings, own_client, side, namespace=port.namespace, clock=clock, observer=metrics)
+    metrics.follow(server.certificate_expires_at)
+    async with serve_agents(server):
+        yield
+
+
 async def _control(
     connection: Connection,
     telemetry: Telemetry,
@@ -304,6 +343,7 @@ async def _control(
     stop: asyncio.Event,
     host: str,
     port: int,
+    agents: AgentPort | None,
     *,
     reads_logs: bool,
 ) -> None:
@@ -328,7 +368,10 @@ async def _control(
         health = connection.contact.health()
         return not health.restart_helps, health.words
 
-    async with serve(host, port, exposed=telemetry, clock=clock, missing=missing, alive=alive):
+    async with (
+        serve(host, port, exposed=telemetry, clock=clock, missing=missing, alive=alive),
+        _answering_agents(agents, program, clock, telemetry),
+    ):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
             asyncio.create_task(program.run(stop), name="controller"),

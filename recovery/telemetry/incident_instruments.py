@@ -80,9 +80,13 @@ class IncidentInstruments:
             assert span.ended_at is not None, "only ended ones are settled"
             self._rendezvous.labels(source, outcome).observe((span.ended_at - span.started_at).total_seconds())
         joined = closed and incident.closing is not None and bool(incident.closing.source)
-        if joined and not settled and restarted(after):
+        if joined and not settled and restarted(after) and source != _AGENT:
             # All members were Ready as soon as they ran: without a probe Kubernetes reports both at once.
             self._rendezvous.labels(source, outcome).observe(0.0)
+
+
+_AGENT = "agent"
+"""A restart in place has no phase Rendezvous, so nothing of it is measured."""
 
 
 def _source(incident: Incident) -> str:

@@ -19,6 +19,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.ports import Clock, GroupStore, LossWait, WatchEnd
 from recovery.telemetry.admission_metrics import AdmissionMetrics
+from recovery.telemetry.agent_metrics import AgentMetrics
 from recovery.telemetry.cache_metrics import CacheCollector
 from recovery.telemetry.catalogue import of_process
 from recovery.telemetry.catalogue.label_values import CONTROLLER
@@ -120,6 +121,10 @@ class Metrics:
     def admission(self, webhooks: Sequence[str]) -> AdmissionMetrics:
         """Add the metrics of a server of these webhooks. Without a call there are none."""
         return AdmissionMetrics(self._instruments, webhooks)
+
+    def agents(self) -> AgentMetrics:
+        """Add the metrics of an endpoint for agents. Without a call there are none."""
+        return AgentMetrics(self._instruments, self._clock)
 
     def pieces(self) -> Pieces:
         """All metrics, as of the moment of the first family."""

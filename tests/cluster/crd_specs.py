@@ -44,9 +44,9 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
         {"rules": [{"name": "a", "action": "Restart"}]},
         r'spec.rules\[0\].action: Unsupported value: "Restart": supported values: "RecreateGroup"',
     ),
-    "an action of later": (
-        {"rules": [{"name": "a", "action": "Ignore"}, {"name": "b", "action": "RestartInPlace"}]},
-        r"spec.rules\[1\].action: Forbidden: RestartInPlace is not built yet .*; use RecreateGroup",
+    "a restart in place that takes too long": (
+        {"timeouts": {"inPlace": "11m"}},
+        "spec.timeouts.inPlace: Invalid value: .*must not be longer than 10m",
     ),
     "backoff in words": (
         {"backoff": {"initial": "a bit"}},

@@ -141,6 +141,8 @@ async def until_whole(job: Job, *, besides: Collection[str] = ()) -> Uids:
             jobs = {item["metadata"]["uid"]: name for name, item in (await jobs_of(job)).items()}
             owners = [pod["metadata"]["labels"]["controller-uid"] for pod in await job.pods() if is_ready(pod)]
             if len(owners) == job.ranks and set(owners) <= jobs.keys() and set(owners).isdisjoint(besides):
+                # No date shows that ranks had met that lose one in the second in which they started.
+                await second_is_over()
                 return {jobs[uid]: uid for uid in owners}
             await asyncio.sleep(0.05)
 

@@ -365,9 +365,14 @@ _NOT_RECORDED = frozenset(
         "recovery_group_reduced_start_timestamp_seconds",
         "recovery_group_failed_growths",
         "recovery_job_crash_loop",
+        "recovery_agent_reports_total",
+        "recovery_agent_jobs",
+        "recovery_agent_report_seconds",
+        "recovery_agent_certificate_expiry_timestamp_seconds",
     }
 )
-"""In the recording no watch ends early, no group continues with fewer nodes, and none is in a crash loop."""
+"""In the recording no watch ends early, no group continues with fewer nodes, none is in a crash loop, and no agent
+reports."""
 
 
 @pytest.mark.parametrize("record", CATALOGUE, ids=lambda record: str(record.name))

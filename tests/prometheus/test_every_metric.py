@@ -31,6 +31,11 @@ ABSENT = {
     "recovery_admission_up",
     "recovery_admission_requests_total",
     "recovery_certificate_expiry_timestamp_seconds",
+    # Nor does it answer agents. tests/cluster/test_agent_reports.py has one that does.
+    "recovery_agent_reports_total",
+    "recovery_agent_jobs",
+    "recovery_agent_report_seconds",
+    "recovery_agent_certificate_expiry_timestamp_seconds",
     # The shipped role lacks no permission.
     "recovery_missing_permissions",
     # No container fails like one on broken hardware, so no node is suspected.

@@ -63,7 +63,7 @@ INTERRUPTED = "Interrupted"
 """Outcome of a rendezvous that a further loss or a time-out ended."""
 
 HANDLINGS = ("automatic", "manual", "held")
-SOURCES = ("ready", "joined-probe", "progress")
+SOURCES = ("ready", "joined-probe", "agent", "progress")
 MODES = ("observe", "enforce")
 NO_MODE = "none"
 ENFORCE_OR_PLATFORM = ("enforce", "platform")
@@ -79,6 +79,10 @@ SUPPRESSED = ("budget", "permission", "observe")
 REFUSALS = ("cap", "namespace_cap", "unconfirmed", "permission", "feasible")
 QUARANTINED_BY = ("controller", "person")
 WEBHOOK_OUTCOMES = ("allowed", "warned", "refused", "error")
+AGENT_RESULTS = (
+    *("accepted", "malformed", "too_large", "limited", "unauthenticated", "forbidden", "standby", "unavailable"),
+    "unanswered",
+)
 JOINED, EXPECTED = "joined", "expected"
 
 

@@ -183,7 +183,8 @@ RENDEZVOUS_DURATION = _of_fleet(
     one_of(
         "source",
         "How its end is known. `ready`: all members are Ready, which says that they run. `joined-probe`: the probe of "
-        "each says that it has joined. `progress`: the training has continued.",
+        "each says that it has joined. `agent`: the agents say that all processes run. `progress`: the training has "
+        "continued.",
         values.SOURCES,
     ),
     one_of(

@@ -194,6 +194,45 @@ CERTIFICATE_EXPIRY = _of_process(
     "Where admission is switched on, from when the certificate can be read.",
     "(min(recovery_certificate_expiry_timestamp_seconds) - time()) / 86400 < 14",
 )
+_WHERE_AGENTS = "Where agents are answered (`--agent-address`)."
+AGENT_REPORTS = _of_process(
+    "agent_reports_total",
+    MetricType.COUNTER,
+    "reports",
+    "Reports of agents.",
+    f"{_WHERE_AGENTS} From the start for each result.",
+    'sum by (result) (rate(recovery_agent_reports_total{result!="accepted"}[5m]))',
+    one_of(
+        "result",
+        "What became of it. `standby`: the agent asks again, until the leader answers. `unavailable`: the API server "
+        "did not check its token. `unanswered`: no reconcile decided in time.",
+        values.AGENT_RESULTS,
+    ),
+)
+AGENT_JOBS = _of_process(
+    "agent_jobs",
+    MetricType.GAUGE,
+    "jobs",
+    "Jobs whose agents have reported within the last 90 seconds. A standby has none.",
+    _WHERE_AGENTS,
+    "sum(recovery_agent_jobs)",
+)
+AGENT_REPORT_SECONDS = _of_process(
+    "agent_report_seconds",
+    MetricType.HISTOGRAM,
+    "seconds",
+    "How long accepted reports took until their answer was made.",
+    f"{_WHERE_AGENTS} When a report has been answered.",
+    "histogram_quantile(0.99, sum by (le) (rate(recovery_agent_report_seconds_bucket[5m])))",
+)
+AGENT_CERTIFICATE_EXPIRY = _of_process(
+    "agent_certificate_expiry_timestamp_seconds",
+    MetricType.GAUGE,
+    "seconds since the epoch",
+    "When the serving certificate of the agents' endpoint expires. It is replaced ten days before.",
+    f"{_WHERE_AGENTS} From when there is one.",
+    "(min(recovery_agent_certificate_expiry_timestamp_seconds) - time()) / 86400 < 5",
+)
 MISSING_PERMISSIONS = _of_process(
     "missing_permissions",
     MetricType.GAUGE,
@@ -286,5 +325,9 @@ OF_PROCESS = (
     ADMISSION_UP,
     ADMISSION_REQUESTS,
     CERTIFICATE_EXPIRY,
+    AGENT_REPORTS,
+    AGENT_JOBS,
+    AGENT_REPORT_SECONDS,
+    AGENT_CERTIFICATE_EXPIRY,
     MISSING_PERMISSIONS,
 )

@@ -134,6 +134,14 @@ def wait_for_containerd(ctr: str) -> None:
         time.sleep(0.05)
 
 
+def name_by_digest(images: list[str]) -> None:
+    """Gives each image the name NAME@DIGEST as well, as a pull does. An import does not."""
+    listed = subprocess.run([*images, "list"], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines()[1:]:
+        reference, _, digest = line.split()[:3]
+        subprocess.run([*images, "tag", reference, f"{reference.rpartition(':')[0]}@{digest}"], check=True)
+
+
 def serve(programs: Programs) -> None:
     """Carries out the commands on standard input until it ends."""
     pending = b""
@@ -162,6 +170,7 @@ def main() -> None:
         for archive in settings["import"]:
             command = [settings["ctr"], "--namespace=k8s.io", "images", "import", "--local", archive]
             subprocess.run(command, check=True)
+        name_by_digest([settings["ctr"], "--namespace=k8s.io", "images"])
         programs.kill("containerd")
         return
     for name in settings["commands"]:

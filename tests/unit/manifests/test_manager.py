@@ -23,6 +23,8 @@ OPTIONAL = {
     LAUNCH / "self-made",
     MANIFESTS / "network-policy",
     MANIFESTS / "components" / "pod-logs",
+    MANIFESTS / "components" / "agent",
+    MANIFESTS / "components" / "agent" / "network-policy",
     MANIFESTS / "components" / "birth-settings",
     MANIFESTS / "components" / "birth-settings" / "rights",
     BIRTH / "base",

@@ -17,6 +17,8 @@ from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
 from recovery.core.policy.spec import Mode, OnExhausted, PolicySpec, Restart
 from recovery.core.policy.validation import problems
 from recovery.launch.documents import documents
+from recovery.rendezvous.tokens import AUDIENCE
+from tests.image import agent
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICIES = REPOSITORY / "policies"
@@ -194,6 +196,37 @@ def test_the_runtime_with_a_failure_policy_is_the_prepared_one_but_for_who_resta
     assert job["template"]["spec"].pop("backoffLimit") == 0
     assert prepared["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"].pop("backoffLimit") == 1000
     assert native == prepared
+
+
+def test_the_runtime_with_the_agent_is_the_prepared_one_and_what_the_component_injects() -> None:
+    prepared, with_agent = load("runtime-prepared.yaml"), load("runtime-agent.yaml")
+    [job] = with_agent["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod.pop("volumes")}
+    variables = {each["name"]: each for each in pod["containers"][0].pop("env")}
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0].pop("volumeMounts")}
+    assert with_agent["metadata"].pop("name") == prepared["metadata"].pop("name") + "-agent"
+    assert with_agent == prepared
+    injected = (REPOSITORY / "manifests" / "components" / "agent" / "injection.yaml").read_text()
+    assert all(f"'{path}'" in injected for path in mounts.values())
+    assert all(f"'{name}'" in injected for name in variables if name != "PYTHONPATH")
+    assert injected.count("'RECOVERY_AGENT_") == len(variables) - 1
+    assert variables["PYTHONPATH"]["value"] == mounts["recovery-agent"]
+    [token] = volumes["recovery-agent-token"]["projected"]["sources"]
+    assert token["serviceAccountToken"]["audience"] == AUDIENCE
+
+
+def test_the_runtime_with_the_agent_mounts_every_file_of_it_and_lets_pods_start_without() -> None:
+    [job] = load("runtime-agent.yaml")["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    [volume] = [each["configMap"] for each in pod["volumes"] if "configMap" in each]
+    assert volume["optional"] is True
+    assert all(Path(item["path"]).name == item["key"] for item in volume["items"])
+    assert sorted(item["path"] for item in volume["items"]) == [str(path) for path in agent.files()]
+    assert sum((agent.AGENT / item["path"]).stat().st_size for item in volume["items"]) < 2**20, "a ConfigMap's limit"
+    sources = [each.get("valueFrom", {}) for each in pod["containers"][0]["env"]]
+    references = [source["configMapKeyRef"] for source in sources if "configMapKeyRef" in source]
+    assert [each["optional"] for each in references] == [True, True]
 
 
 def test_the_prepared_runtime() -> None:
