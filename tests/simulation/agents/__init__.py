@@ -1,0 +1,1 @@
+"""The agents' machines and the controller's decisions together, in virtual time, with drawn faults."""
