@@ -18,6 +18,7 @@ from tests.cluster.real_nodes.preconditions import missing_preconditions
 from tests.cluster.real_nodes.start import RealCluster
 from tests.cluster.real_nodes.traces import Traces
 from tests.cluster.scene import apply, policy
+from tests.image import agent
 from tests.image.build import provide_image
 from tests.real_nodes import figures
 from tests.real_nodes.installation import Installation
@@ -62,6 +63,12 @@ def image(toolbox: Toolbox) -> Path:
 
 
 @pytest.fixture(scope="session")
+def agent_image() -> str:
+    """The reference of the agent's image, with its digest. The archive lies where `make agent-image` writes it."""
+    return agent.build()
+
+
+@pytest.fixture(scope="session")
 def network(toolbox: Toolbox, image: Path) -> Iterator[None]:
     """The network of the test run. Nothing of the cluster is left when the suite ends."""
     enter_network()
@@ -71,15 +78,15 @@ def network(toolbox: Toolbox, image: Path) -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def cluster(toolbox: Toolbox, image: Path, network: None) -> AsyncIterator[RealCluster]:
-    async with RealCluster.start(nodes=NODES, archives=(image,), toolbox=toolbox) as running:
+async def cluster(toolbox: Toolbox, image: Path, agent_image: str, network: None) -> AsyncIterator[RealCluster]:
+    async with RealCluster.start(nodes=NODES, archives=(image, agent.ARCHIVE), toolbox=toolbox) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def installation(cluster: RealCluster) -> Installation:
-    """The shipped manifests, unmodified: two replicas on two of the nodes."""
-    made = Installation(cluster)
+async def installation(cluster: RealCluster, agent_image: str) -> Installation:
+    """The shipped manifests: two replicas on two of the nodes."""
+    made = Installation(cluster, agent_image)
     await made.apply()
     return made
 
@@ -134,6 +141,7 @@ async def training(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--loops", type=int, default=5, help="how often a node is started and loses its power")
+    parser.addoption("--kills", type=int, default=2, help="how often a training loses a worker in test_agent")
     parser.addoption("--pod-walks", type=int, default=POD_WALKS, help="how many; seeds are counted from 0")
 
 

@@ -26,9 +26,14 @@ async def of_training(test: str, training: Training) -> dict[str, Any]:
 
 
 async def phase_seconds(training: Training) -> dict[str, float]:
-    """From the record of its only incident. Repeated phases are added up."""
+    """From the record of its only incident."""
+    return phases_of(await training.record())
+
+
+def phases_of(record: dict[str, Any]) -> dict[str, float]:
+    """Seconds of each phase. Repeated phases are added up."""
     phases: dict[str, float] = {}
-    for span in (await training.record())["phases"]:
+    for span in record["phases"]:
         seconds = _seconds(span["startedAt"], span["endedAt"])
         phases[span["phase"]] = round(phases.get(span["phase"], 0.0) + seconds, 3)
     return phases

@@ -1,4 +1,4 @@
-"""The controller as users run it in the cluster: the image and the shipped manifests, unmodified."""
+"""The controller as users run it in the cluster: the images and the shipped manifests."""
 
 import asyncio
 import json
@@ -16,11 +16,16 @@ DEPLOYMENT = "deployment/recovery-controller"
 _RUNTIMES = ("policies/runtime-prepared.yaml", "policies/runtime-joined-probe.yaml")
 
 
-class Installation:
-    """overlays/enforce, the permission to read logs, and the prepared runtimes."""
+_KUSTOMIZATION = REPOSITORY / "build" / "real-nodes-installation" / "kustomization.yaml"
+"""What docs/agent.md has a user write. kustomize takes relative paths alone."""
 
-    def __init__(self, cluster: RealCluster) -> None:
+
+class Installation:
+    """overlays/enforce with the component of the agent, the permission to read logs, and the prepared runtimes."""
+
+    def __init__(self, cluster: RealCluster, agent_image: str) -> None:
         self.cluster = cluster
+        self.agent_image = agent_image
 
     async def apply(self) -> None:
         """Returns when both replicas are ready and a leader has been elected."""
@@ -28,11 +33,23 @@ class Installation:
         # The optional permission comes first: the controller checks for it when it starts. The overlay creates its
         # ServiceAccount.
         await kubectl("apply", "--server-side", "-f", str(REPOSITORY / "manifests/components/pod-logs/rbac.yaml"))
-        await kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests/overlays/enforce"))
+        await self.apply_manifests()
         for runtime in _RUNTIMES:
             await kubectl("apply", "--server-side", "-f", str(REPOSITORY / runtime))
         await self.rolled_out()
         await self.next_leader("")
+
+    async def apply_manifests(self) -> None:
+        """Nothing in them is changed but the image of the agent, which they leave to the user."""
+        image = [{"op": "add", "path": "/data/image", "value": self.agent_image}]
+        kustomization = {
+            "resources": ["../../manifests/overlays/enforce"],
+            "components": ["../../manifests/components/agent"],
+            "patches": [{"target": {"kind": "ConfigMap", "name": "recovery-agent"}, "patch": json.dumps(image)}],
+        }
+        _KUSTOMIZATION.parent.mkdir(parents=True, exist_ok=True)
+        _KUSTOMIZATION.write_text(json.dumps(kustomization))
+        await self.cluster.control_plane.kubectl("apply", "--server-side", "-k", str(_KUSTOMIZATION.parent))
 
     async def rolled_out(self) -> None:
         try:

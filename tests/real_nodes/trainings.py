@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,13 @@ SHIPPED, PREPARED, JOINED = "torch-distributed", "torch-recoverable", "torch-rec
 JOINED_FILE = "/tmp/recovery-joined"
 GRACE_SECONDS = 2
 """The grace of each pod. A rank that has lost a peer waits in a collective and ends by itself 3 s after SIGTERM."""
+CHECKPOINTS = "/checkpoints"
+"""The folder of the training, in its containers."""
 GPUS = 4
 """GPUs of each rank, so few that the ranks of a lost node fit on another one."""
 RANK_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+_STARTS = frozenset({"began", "resumed"})
+"""Events that a training logs when its ranks have met."""
 _SYSTEM = ("/usr", "/lib", "/lib64")
 
 
@@ -66,6 +70,7 @@ class Training:
     gpus: int = GPUS
     """GPUs of each rank."""
     dropout: float = 0.1
+    annotations: dict[str, str] = field(default_factory=dict)
 
     async def start(self, *, steps: int = 1_000_000) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -84,11 +89,16 @@ class Training:
 
     def starts(self) -> int:
         """How often the ranks have met and started, from step 0 or from a checkpoint."""
-        return sum(line.get("event") in {"began", "resumed"} for line in self.lines())
+        return sum(line.get("event") in _STARTS for line in self.lines())
+
+    def steps_since_start(self) -> int:
+        """How many steps the ranks have logged since they last started."""
+        logged = ["loss" in line for line in self.lines() if "loss" in line or line.get("event") in _STARTS]
+        return logged[::-1].index(False) if False in logged else 0
 
     def resumed_at(self) -> int:
         """The step of the checkpoint from which the last start resumed."""
-        starts = [line for line in self.lines() if line.get("event") in {"began", "resumed"}]
+        starts = [line for line in self.lines() if line.get("event") in _STARTS]
         return int(starts[-1]["step"])
 
     async def trains(self, *, starts: int, past: int = 0) -> None:
@@ -163,10 +173,16 @@ class Training:
     async def record(self) -> Object:
         """The record of the job's only incident, which has ended. It is written after the ledger."""
         async with asyncio.timeout(GUARD_SECONDS):
-            while not (records := await self._list("recoveryincidents")):
+            while not (records := await self.incidents()):
                 await asyncio.sleep(0.1)
         [record] = records
-        return dict(record["spec"])
+        return record
+
+    async def incidents(self) -> list[Object]:
+        """The records in the job's namespace, oldest first."""
+        return sorted(
+            (dict(each["spec"]) for each in await self._list("recoveryincidents")), key=lambda spec: int(spec["number"])
+        )
 
     async def fences(self) -> None:
         """Wait until the controller waits for the proof that an old rank is dead."""
@@ -204,10 +220,7 @@ class Training:
         return list(json.loads(printed)["items"])
 
     def _train_job(self, steps: int) -> Object:
-        assert TORCH.exists(), f"{TORCH} is not there: `make real-nodes` installs it"
-        prefix = Path(sys.base_prefix)
-        mounts = {"python": prefix, "torch": TORCH, "scripts": SCRIPTS, "precision": PRECISION}
-        mounts |= {path[1:]: Path(path) for path in _SYSTEM}
+        mounts = self._mounted() | {path[1:]: Path(path) for path in _SYSTEM}
         volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in mounts.items()]
         volume_mounts = [{"name": name, "mountPath": str(path), "readOnly": True} for name, path in mounts.items()]
         pod = {
@@ -215,7 +228,7 @@ class Training:
             "containers": [
                 {
                     "name": "node",
-                    "volumeMounts": [*volume_mounts, {"name": "checkpoints", "mountPath": "/checkpoints"}],
+                    "volumeMounts": [*volume_mounts, {"name": "checkpoints", "mountPath": CHECKPOINTS}],
                 }
             ],
             "volumes": [*volumes, {"name": "checkpoints", "hostPath": {"path": str(self.folder)}}],
@@ -226,7 +239,7 @@ class Training:
         return {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
-            "metadata": {"name": self.name},
+            "metadata": {"name": self.name, "annotations": self.annotations},
             "spec": {
                 "runtimeRef": {"name": self.runtime},
                 "runtimePatches": [{"manager": "example.com/training", "trainingRuntimeSpec": patch}],
@@ -235,12 +248,23 @@ class Training:
                     "numNodes": self.ranks,
                     "numProcPerNode": 1,
                     "resourcesPerNode": {"limits": asked, "requests": asked},
-                    "env": [{"name": name, "value": value} for name, value in RANK_ENVIRONMENT.items()],
-                    "command": [str(TORCH / "bin" / "python"), "-m", "torch.distributed.run"],
-                    "args": [
-                        *script_arguments(Path("/checkpoints"), self.ranks, steps, self.dropout),
-                        f"--joined-file={JOINED_FILE}",
-                    ],
+                    **self._launch(steps),
                 },
             },
+        }
+
+    def _mounted(self) -> dict[str, Path]:
+        """The folders of this machine that the containers have too, beside those of the system."""
+        assert TORCH.exists(), f"{TORCH} is not there: `make real-nodes` installs it"
+        return {"python": Path(sys.base_prefix), "torch": TORCH, "scripts": SCRIPTS, "precision": PRECISION}
+
+    def _launch(self, steps: int) -> Object:
+        """`env`, `command` and `args` of the trainer."""
+        return {
+            "env": [{"name": name, "value": value} for name, value in RANK_ENVIRONMENT.items()],
+            "command": [str(TORCH / "bin" / "python"), "-m", "torch.distributed.run"],
+            "args": [
+                *script_arguments(Path(CHECKPOINTS), self.ranks, steps, self.dropout),
+                f"--joined-file={JOINED_FILE}",
+            ],
         }
