@@ -313,7 +313,7 @@ class AgentPort(msgspec.Struct, frozen=True):
 async def _answering_agents(
     port: AgentPort | None, program: Manager, clock: Clock, telemetry: Telemetry
 ) -> AsyncIterator[None]:
-    """Answer agents within the context. `port` None: nobody is answered."""
+    """Answer agents within the context. `port` None: no agent is answered."""
     if port is None:
         yield
         return

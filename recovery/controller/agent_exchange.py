@@ -12,8 +12,8 @@ from recovery.core.model.facts import GroupKey
 
 
 class AgentExchange:
-    """The latest report and the latest answer of each group. Nothing of it survives the process: agents report their
-    full state again within 30 seconds."""
+    """The latest report and the latest answer of each group. Nothing of it survives a term: agents report their full
+    state again within 30 seconds."""
 
     def __init__(self) -> None:
         self.parameters_in: str | None = None
@@ -27,6 +27,12 @@ class AgentExchange:
     def subscribe(self, wake: Callable[[GroupKey, AgentFacts], None]) -> None:
         """`wake` is called with each report that says something new, so that its group is reconciled."""
         self._wake = wake
+
+    def begin_term(self) -> None:
+        """Forget what an earlier term of this process has heard. Another leader has acted since: an old report would
+        show a process as lost that runs again."""
+        self._facts.clear()
+        self._answers.clear()
 
     def reported(self, key: GroupKey, facts: AgentFacts) -> None:
         """Take in a report. An older one than the present one of the same Job changes nothing."""
@@ -79,10 +85,6 @@ class AgentExchange:
         """The group is gone."""
         self._facts.pop(key, None)
         self._answers.pop(key, None)
-
-    def jobs(self) -> tuple[AgentFacts, ...]:
-        """The latest report of each group."""
-        return tuple(self._facts.values())
 
 
 def _says_the_same(one: AgentFacts, other: AgentFacts) -> bool:

@@ -168,6 +168,8 @@ class Controller:
     async def _act(self, term: LeadershipTerm, stop: asyncio.Event) -> None:
         """Do the duty until `stop` is set and the work is done, or until this process has to hold."""
         _log.info("leading")
+        if self._agents is not None:
+            self._agents.begin_term()
         self._observer.leadership_changed(leads=True)
         self._duty = Duty(
             # Reconciles of this term write in this term only, even if the process leads again before they have ended.

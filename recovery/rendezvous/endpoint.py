@@ -198,6 +198,7 @@ class Endpoint:
         answer = await self._controller.exchange.answer_to(key, sequence, ANSWER_SECONDS_MAX)
         if answer is None:
             raise _unavailable("unanswered", "nothing has been decided about this report yet")
+        self._check_standing()  # the term may have ended meanwhile, and the next leader may decide otherwise
         return key, answer
 
     async def _in_controller(self, work: Awaitable[T]) -> T:

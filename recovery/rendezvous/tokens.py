@@ -1,6 +1,6 @@
 """Finds out which pod a token belongs to. The API server says so (TokenReview); what a token says only refuses it.
 
-The claims of a token are read without trust, so that a token for somebody else costs no request. Answers are kept by
+The claims of a token are read without trust, so that a token for another audience costs no request. Answers are kept by
 the hash of the token: a tenant's agent asks every 30 seconds with the same one.
 """
 
@@ -27,7 +27,7 @@ REFUSED_SECONDS = 10.0
 KEPT_MAX = 8192
 REVIEWS_AT_ONCE_MAX = 8
 REVIEWS_WAITING_MAX = 64
-"""More tokens than these are new at the same moment only if somebody makes them up."""
+"""More tokens than these are new at the same moment only if a client makes them up."""
 REVIEW_SECONDS_MAX = 5.0
 
 _ACCOUNT = re.compile("system:serviceaccount:([a-z0-9-]{1,63}):[a-z0-9.-]{1,253}")

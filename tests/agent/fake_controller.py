@@ -38,7 +38,7 @@ def answer_response(**changed: object) -> bytes:
 @dataclass
 class FakeController:
     controller: ReportEndpoint
-    """What an agent is told of it."""
+    """What the agent knows of this endpoint."""
     respond: Callable[[dict[str, Any]], bytes] = lambda _: answer_response()
     """The response to a report, byte for byte."""
     respond_slowly: bool = False

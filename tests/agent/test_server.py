@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import socket
 
 import pytest
 
@@ -11,11 +10,12 @@ from recovery.agent._trainjob_recovery import server as module
 from recovery.agent._trainjob_recovery.messages import Beat, Challenge, Done, Hello, StopEpoch, Welcome
 from recovery.agent._trainjob_recovery.server import SPARE_CONNECTIONS, UNREAD_LIMIT_BYTES
 from recovery.agent._trainjob_recovery.wire import LINE_LIMIT_BYTES, barrier_mac, encode
+from tests.unit.ipv6 import needs_ipv6_loopback
 from tests.unit.patience import comes
 
 from .peers import INC, KEY, NONCE, Peer, dialled, listening
 
-ADDRESSES = ["127.0.0.1", pytest.param("::1", marks=pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6"))]
+ADDRESSES = ["127.0.0.1", pytest.param("::1", marks=needs_ipv6_loopback)]
 
 
 @pytest.mark.parametrize("address", ADDRESSES)

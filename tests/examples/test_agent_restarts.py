@@ -39,7 +39,7 @@ def group(tmp_path: Path, controller: FakeController) -> Iterator[Group]:
 
 
 def assert_as_undisturbed(group: Group, folder: Path) -> None:
-    """Each step of each rank had the same loss in a training that nobody disturbs."""
+    """Each step of each rank had the same loss in an undisturbed training."""
     seen = group.all_steps()
     undisturbed = Group(folder, free_master_port(), max(step.step for step in seen))
     with undisturbed.launched():

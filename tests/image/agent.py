@@ -84,7 +84,7 @@ def build(target: Path = ARCHIVE, folder: Path = AGENT) -> str:
 
 
 def _tar(content: dict[str, bytes]) -> bytes:
-    """A tar archive of these files and the folders above them, readable by everybody, with nobody's name in it."""
+    """A tar archive of these files and the folders above them, readable by all users, without the name of one."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         folders = {str(each) for name in content for each in Path(name).parents if str(each) != "."}

@@ -28,6 +28,7 @@ SUITES = ON_REAL_COMPONENTS | {
 """Targets that write a report named after them."""
 
 MAY_BE_SKIPPED = {
+    "tests/agent/test_server.py::test_a_member_that_knows_the_key_is_welcomed[::1]": "needs an IPv6 loopback",
     "tests/unit/telemetry/test_server.py::test_health_is_what_the_process_says_of_itself": "needs an IPv6 loopback",
     "tests/unit/test_http_server.py::test_without_a_host_it_listens_on_all_families": "needs an IPv6 loopback",
     "tests/real_nodes/": "needs root and cgroups",

@@ -246,7 +246,7 @@ class Agent:
     # ---- tasks -------------------------------------------------------------------------------------------------------
 
     def _essential(self, job: Coroutine[Any, Any, None]) -> None:
-        """Without this job the ranks would run on with nobody to see how they end. Its error ends the agent."""
+        """Without this task no one would see how the ranks end. Its error ends the agent."""
         self._begin(job).add_done_callback(self._on_essential_end)
 
     def _on_essential_end(self, task: "asyncio.Task[None]") -> None:

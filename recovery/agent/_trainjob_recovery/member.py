@@ -165,7 +165,7 @@ class AgentMember:
             return []
         self.state = "done"
         self._wait_until = now + (UNBOUND_FINISH_SECONDS if self.bound is None else FINISH_SECONDS)
-        if self._slots == 1:  # there is nobody to wait for, but a barrier that is there hears of the end
+        if self._slots == 1:  # no other slot is waited for, but a barrier that is there hears of the end
             self._wait_until = now + 1.0 if self.bound is not None else now
         return [Tell(Done(self.epoch))]
 

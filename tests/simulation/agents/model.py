@@ -92,7 +92,6 @@ class Cluster:
         """The restarts in place of which a report has arrived, by barrier and ended epoch."""
         self.decided: Counter[str] = Counter()
         """The epochs after which the ledger has decided a restart in place, and how often."""
-        self.exits: Counter[int] = Counter()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._running_since = 0.0
@@ -165,7 +164,6 @@ class Cluster:
         if not slot.alive or slot not in self.members:
             return
         slot.alive, slot.process = False, None
-        self.exits[slot.number] += 1
         self._container_ended_at = self.now
         if slot.link is not None:
             link, slot.link = slot.link, None

@@ -44,7 +44,7 @@ def violated(words: str = "", seeds: range = SEEDS) -> bool:
 
 
 def test_evidence_of_an_earlier_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A barrier that begins anew counts its epochs from 1 again, so a key needs its id."""
+    """The next barrier counts its epochs from 1 again, so a key needs its id."""
     monkeypatch.setattr(AgentFacts, "key_of", lambda self, epoch: f"{epoch}")
     assert violated()
 

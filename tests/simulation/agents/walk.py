@@ -25,7 +25,6 @@ class Walk:
         self.policy = _drawn_policy(self.random)
         self.cluster = Cluster(self.policy, self.random)
         self.faults: list[str] = []
-        self.epochs_killed = 0
 
     def run(self) -> None:
         self.cluster.run_until(5.0)

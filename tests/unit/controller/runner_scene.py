@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from recovery.controller import runner
+from recovery.controller.agent_exchange import AgentExchange
 from recovery.controller.leadership import Leadership, SoleLeader
 from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.runner import Controller
@@ -179,7 +180,13 @@ class PinnedPolicy:
 
 
 class Scene:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: GroupKey, leadership: Leadership | None = None) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *keys: GroupKey,
+        leadership: Leadership | None = None,
+        agents: AgentExchange | None = None,
+    ) -> None:
         """`leadership` None: the runner leads from the start."""
         self.reconciles = FakeReconciler()
         self.apis: list[ApiClient] = []
@@ -196,6 +203,7 @@ class Scene:
             entropy=Chance(),
             observer=self.ears,
             leadership=leadership or SoleLeader(VirtualClock()),
+            agents=agents,
         )
 
     def _reconciler(self, *, api: ApiClient, **_: object) -> FakeReconciler:

@@ -118,5 +118,5 @@ async def test_nothing_is_kept_of_a_group_that_is_gone() -> None:
     exchange.reported(KEY, report(1))
     exchange.answer(KEY, 1, PERMITTED)
     exchange.forget(KEY)
-    assert (exchange.facts(KEY), exchange.jobs()) == (None, ())
+    assert exchange.facts(KEY) is None
     assert await exchange.answer_to(KEY, 1, 0.01) is None

@@ -7,13 +7,17 @@ from structlog.testing import capture_logs
 
 from recovery import api_verbs
 from recovery.background import BackgroundTaskError
+from recovery.controller.agent_exchange import AgentExchange
 from recovery.controller.fleet_reconciler import FleetReconciler
+from recovery.core.model.agent_facts import AgentAnswer
 from recovery.ports import (
     JOBS,
     NotLeadingError,
 )
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.controller.runner_scene import ONE, OTHER, PinnedPolicy, Scene
+from tests.unit.core.agents import asking
+from tests.unit.core.groups import training
 
 # --- standing by and leading -----------------------------------------------------------------------------------------
 
@@ -83,6 +87,25 @@ async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkey
         "leading",
         "no longer leading: asked to stop",
     ]
+
+
+@virtual_time
+async def test_a_term_knows_no_report_of_the_term_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another leader has acted in between."""
+    terms, agents = PinnedPolicy(), AgentExchange()
+    terms.won.set()
+    async with Scene(monkeypatch, ONE, leadership=terms, agents=agents).running():
+        await asyncio.sleep(1)
+        facts = asking(training(), 0).agent
+        assert facts is not None
+        agents.reported(ONE, facts)
+        agents.answer(ONE, facts.sequence, AgentAnswer(permitted=True))
+        terms.lost.set_result("two holds the lease")
+        await asyncio.sleep(60)
+        terms.won.set()
+        await asyncio.sleep(1)
+        assert agents.facts(ONE) is None
+        assert await agents.answer_to(ONE, facts.sequence, 0.01) is None
 
 
 @virtual_time

@@ -169,6 +169,13 @@ async def test_a_report_that_nothing_decides_about_is_not_answered() -> None:
     assert (status, headers["Retry-After"], world.results) == (503, "1", ["unanswered"])
 
 
+async def test_an_answer_of_a_term_that_has_ended_meanwhile_is_not_given() -> None:
+    async with answering() as world:
+        world.leads_for_answers = 0
+        status, _, _ = await world.post()
+    assert (status, len(world.taken), world.results) == (503, 1, ["standby"])
+
+
 # --- who reports ---------------------------------------------------------------------------------------------------
 
 

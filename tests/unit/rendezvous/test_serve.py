@@ -102,7 +102,7 @@ async def test_what_hinders_it_is_logged_once_and_tried_again(monkeypatch: pytes
 async def test_reports_are_not_older_than_those_before_a_failure_of_the_endpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever takes them in leaves out what has a lower number, and gives the answer to the higher one."""
+    """The exchange ignores a report with a lower number, and answers it as it answered the higher one."""
     fails = [False]
 
     async def keep(_: object) -> None:

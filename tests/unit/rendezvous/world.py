@@ -105,6 +105,8 @@ class World:
     api: ReviewApi = field(default_factory=ReviewApi)
     leading: bool = True
     lists: bool = True
+    leads_for_answers: int | None = None
+    """After how many more answers its term ends. None: it does not."""
     pods: dict[tuple[str, str], tuple[GroupKey, PodFacts]] = field(default_factory=dict)
     taken: list[tuple[GroupKey, AgentFacts]] = field(default_factory=list)
     answer: AgentAnswer | None = field(default_factory=lambda: AgentAnswer(permitted=True, alone=3))
@@ -129,6 +131,9 @@ class World:
 
     async def answer_to(self, key: GroupKey, sequence: int, timeout_seconds: float) -> AgentAnswer | None:
         assert (key, sequence) == (self.taken[-1][0], self.taken[-1][1].sequence)
+        if self.leads_for_answers is not None:
+            self.leading = self.leads_for_answers > 0
+            self.leads_for_answers -= 1
         return self.answer
 
     def refused(self, result: str) -> None:

@@ -318,15 +318,15 @@ def test_the_report_of_a_replaced_pod_says_nothing() -> None:
     assert controller.ledger.incident is None
 
 
-def test_a_ledger_that_knows_an_ended_epoch_keeps_later_ones_apart_after_slot_0_began_anew() -> None:
+def test_a_ledger_that_knows_an_ended_epoch_keeps_later_ones_apart_after_the_agent_of_slot_0_was_restarted() -> None:
     """The next barrier counts its epochs from 1 again, and has an id of its own."""
     controller, world = Controller(allows()), training()
     controller.reconcile(asking(world, 0), 0.2)
     controller.settle(running(world, 1, [ended(1, 0, by=RestartedBy.ANSWER)], epoch=2), 2)
-    anew = with_agent(asking(world, 2000), barrier="00000000000000b2")
-    controller.reconcile(anew, 2000.2)
+    later = with_agent(asking(world, 2000), barrier="00000000000000b2")
+    controller.reconcile(later, 2000.2)
     assert controller.incident.number == 2
-    assert told(controller, anew, 2000.3) is AgentOrder.RESTART
+    assert told(controller, later, 2000.3) is AgentOrder.RESTART
 
 
 def test_the_timeout_is_the_policys() -> None:

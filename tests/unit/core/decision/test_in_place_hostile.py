@@ -17,7 +17,7 @@ IGNORED = Rule("left-alone", RuleAction.IGNORE, When(on_exit_codes=ExitCodes(Ope
 
 
 def test_a_restart_alone_is_charged_once_although_another_incident_ends_before_the_next_report() -> None:
-    """The controller begins anew and has no report yet. A container restarts, and a rule leaves that alone."""
+    """The next leader has no report yet. A container restarts, and a rule leaves that alone."""
     controller, world = Controller(allows(rules=(IGNORED,))), training(4, restart_policy="OnFailure")
     ends = [ended(1, 0, by=RestartedBy.ALONE)]
     driven(controller, running(world, 1.5, ends, epoch=2), 2)
