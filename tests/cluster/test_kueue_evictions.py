@@ -51,6 +51,14 @@ async def queue(installed: ControlPlane, namespace: str, kueue: None) -> None:
     await apply(installed, namespace, kueue_object("LocalQueue", QUEUE, {"clusterQueue": SCARCE}))
 
 
+async def until_seen_ready(job: Job) -> None:
+    """Wait until Kueue has seen all pods Ready. It reads the status of the TrainJob, which follows the pods by seconds.
+    A pod lost before that is no interruption to Kueue: the job has not started, and `timeout` (5 min) applies."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while condition(await workload_of(job), "PodsReady").get("status") != "True":
+            await asyncio.sleep(0.1)
+
+
 async def until_evicted(job: Job, reason: str) -> None:
     async with asyncio.timeout(GUARD_SECONDS):
         while condition(await workload_of(job), "Evicted").get("reason") != reason:
@@ -98,6 +106,7 @@ async def test_a_restart_that_takes_longer_than_kueue_waits_is_ended_by_an_evict
     installed: ControlPlane, fleet: Fleet, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
     job = await training(ranks=2, gpus=1, queue=QUEUE)
+    await until_seen_ready(job)
     rounds = len(fleet.world.rounds(job.training))
     async with controller():
         async with in_phase("Starting", job, proxy):

@@ -134,7 +134,15 @@ OF_ELASTIC_GROUPS: tuple[str, ...] = (
 )
 """What the trials of elastic groups must reach."""
 
+_OF_AGENTS = {
+    f"attempt:{AttemptAction.RESTART_IN_PLACE}": "tests/simulation/agents",
+    f"ruled:{RuleAction.RESTART_IN_PLACE}": "tests/unit/core/decision/test_in_place.py",
+    f"action:{actions.LeaveOutAgent.__name__}": "tests/unit/core/decision/test_agent_blocks.py",
+}
+"""What needs agents in the pods, which the trials do not have. By the test that reaches it."""
+
 NEVER_HIT: Mapping[str, str] = {
+    **{key: f"of agents: {test}" for key, test in _OF_AGENTS.items()},
     **{
         key: "of elastic groups: tests/simulation/test_elastic.py"
         for key in OF_ELASTIC_GROUPS
