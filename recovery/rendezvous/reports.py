@@ -11,11 +11,20 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from recovery.core.model.agent_facts import AgentAnswer, AgentFacts, AgentState, EndedEpoch, RestartedBy
+from recovery.core.model.agent_facts import (
+    AgentAnswer,
+    AgentFacts,
+    AgentRendezvous,
+    AgentState,
+    AgentSteps,
+    EndedEpoch,
+    RestartedBy,
+)
 from recovery.ports import UNDECODABLE
 
 LISTED_MAX = 16
 """Slots in a list, and ended epochs."""
+RENDEZVOUS_MAX = 8
 MESSAGE_CHARACTERS_MAX = 300
 AGE_SECONDS_MAX = 30 * 86400.0
 _ERROR_CHARACTERS_MAX = 300
@@ -27,6 +36,7 @@ _Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 _Slot: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=100_000)]
 _Slots: TypeAlias = Annotated[tuple[_Slot, ...], msgspec.Meta(max_length=LISTED_MAX)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+_Step: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]{0,253}\Z")]
 
 
@@ -42,11 +52,26 @@ class _Ended(msgspec.Struct, frozen=True, rename="camel"):
     exit_code: Annotated[int, msgspec.Meta(ge=-255, le=255)] | None = None
     signal: Annotated[int, msgspec.Meta(ge=1, le=127)] | None = None
     message: Annotated[str, msgspec.Meta(max_length=MESSAGE_CHARACTERS_MAX)] = ""
-    step: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    step: _Step | None = None
     pod: _Name = ""
     node: _Name = ""
     by: RestartedBy | None = None
     ran: bool = False
+
+
+class _Rendezvous(msgspec.Struct, frozen=True, rename="camel"):
+    epoch: _Epoch
+    first_age_seconds: float
+    joined_age_seconds: float | None = None
+
+
+class _Steps(msgspec.Struct, frozen=True, rename="camel"):
+    lowest: _Step
+    highest: _Step
+    age_seconds: float
+    first: _Step | None = None
+    absolute: bool = False
+    step_seconds: float | None = None
 
 
 class _Report(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,6 +88,14 @@ class _Report(msgspec.Struct, frozen=True, rename="camel"):
     restarted: _Slots = ()
     stuck: _Slots = ()
     ended: Annotated[tuple[_Ended, ...], msgspec.Meta(max_length=LISTED_MAX)] = ()
+    meets: bool = False
+    rendezvous: Annotated[tuple[_Rendezvous, ...], msgspec.Meta(max_length=RENDEZVOUS_MAX)] = ()
+    arrived: _Count = 0
+    joined: _Count = 0
+    waiting: _Slots = ()
+    waiting_count: _Count | None = None
+    """None: the list has all of them."""
+    steps: _Steps | None = None
 
 
 _decode = msgspec.json.Decoder(_Report).decode
@@ -91,16 +124,36 @@ def read_report(body: bytes, *, job_uid: str, pod_uid: str, received_at: datetim
         restarted=report.restarted,
         stuck=report.stuck,
         ended=tuple(_ended(each, place, report, received_at) for place, each in enumerate(report.ended)),
+        meets=report.meets,
+        rendezvous=tuple(_rendezvous(each, place, report, received_at) for place, each in enumerate(report.rendezvous)),
+        arrived=report.arrived,
+        joined=report.joined,
+        waiting=report.waiting,
+        waiting_count=max(len(report.waiting), report.waiting_count or 0),
+        steps=_steps(report.steps, received_at),
     )
 
 
 def _check_slots(report: _Report) -> None:
-    for name, listed in (("missing", report.missing), ("restarted", report.restarted), ("stuck", report.stuck)):
+    lists = {
+        "missing": report.missing,
+        "restarted": report.restarted,
+        "stuck": report.stuck,
+        "waiting": report.waiting,
+    }
+    for name, listed in lists.items():
         for place, slot in enumerate(listed):
             if slot >= report.slots:
                 raise ReportError(f"Expected a slot below `slots` ({report.slots}) - at `$.{name}[{place}]`")
-    if report.missing_count is not None and report.missing_count > report.slots:
-        raise ReportError(f"Expected at most `slots` ({report.slots}) - at `$.missingCount`")
+    counts = {
+        "missingCount": report.missing_count,
+        "waitingCount": report.waiting_count,
+        "arrived": report.arrived,
+        "joined": report.joined,
+    }
+    for name, count in counts.items():
+        if count is not None and count > report.slots:
+            raise ReportError(f"Expected at most `slots` ({report.slots}) - at `$.{name}`")
 
 
 def _ended(raw: _Ended, place: int, report: _Report, received_at: datetime) -> EndedEpoch:
@@ -124,6 +177,33 @@ def _ended(raw: _Ended, place: int, report: _Report, received_at: datetime) -> E
         node=raw.node,
         by=raw.by,
         ran=raw.ran,
+    )
+
+
+def _rendezvous(raw: _Rendezvous, place: int, report: _Report, received_at: datetime) -> AgentRendezvous:
+    where = f"rendezvous[{place}]"
+    if raw.epoch > report.epoch:
+        raise ReportError(f"Expected an epoch up to the present one ({report.epoch}) - at `$.{where}.epoch`")
+    first_at = received_at - _age(raw.first_age_seconds, f"{where}.firstAgeSeconds")
+    if raw.joined_age_seconds is None:
+        return AgentRendezvous(raw.epoch, first_at)
+    joined_at = received_at - _age(raw.joined_age_seconds, f"{where}.joinedAgeSeconds")
+    return AgentRendezvous(raw.epoch, min(first_at, joined_at), joined_at)
+
+
+def _steps(raw: _Steps | None, received_at: datetime) -> AgentSteps | None:
+    if raw is None:
+        return None
+    if raw.lowest > raw.highest:
+        raise ReportError("Expected at most `highest` - at `$.steps.lowest`")
+    seconds = raw.step_seconds
+    return AgentSteps(
+        lowest=raw.lowest,
+        highest=raw.highest,
+        at=received_at - _age(raw.age_seconds, "steps.ageSeconds"),
+        first=raw.first,
+        absolute=raw.absolute,
+        step_seconds=None if seconds is None else _age(seconds, "steps.stepSeconds").total_seconds(),
     )
 
 

@@ -71,6 +71,32 @@ class EndedEpoch(msgspec.Struct, frozen=True):
     that began it."""
 
 
+class AgentRendezvous(msgspec.Struct, frozen=True):
+    """The rendezvous of an epoch, as the calls of `init_process_group` in its ranks show it."""
+
+    epoch: int
+    first_at: datetime
+    """When the first rank arrived."""
+    joined_at: datetime | None = None
+    """When the last rank had joined. None: not yet, or the epoch ended before."""
+
+
+class AgentSteps(msgspec.Struct, frozen=True):
+    """The training steps of the present epoch. They may be those of the optimizers, or what the script says."""
+
+    lowest: int
+    """Of all ranks."""
+    highest: int
+    at: datetime
+    """When the last rank reached `lowest`."""
+    first: int | None = None
+    """The step that the epoch began with. None: not known."""
+    absolute: bool = False
+    """Steps count from the beginning of the training. False: from the start of the processes."""
+    step_seconds: float | None = None
+    """How long a step takes. None: not known."""
+
+
 class AgentFacts(msgspec.Struct, frozen=True):
     """The latest report of a Job's agents."""
 
@@ -98,6 +124,26 @@ class AgentFacts(msgspec.Struct, frozen=True):
     """Slots with a process that SIGKILL does not end, at most 16."""
     ended: tuple[EndedEpoch, ...] = ()
     """The epochs that have ended by a failure, newest last, at most 16."""
+    meets: bool = False
+    """The ranks show when they join: one has called `init_process_group` under this barrier."""
+    rendezvous: tuple[AgentRendezvous, ...] = ()
+    """Of the latest epochs in which a rank arrived, newest last, at most 8."""
+    arrived: int = 0
+    """Slots of the present epoch all of whose ranks have arrived."""
+    joined: int = 0
+    """Slots of the present epoch all of whose ranks have joined."""
+    waiting: tuple[int, ...] = ()
+    """The slots that the present rendezvous waits for, at most 16: those that have not arrived. Have all arrived, those
+    that have not joined."""
+    waiting_count: int = 0
+    steps: AgentSteps | None = None
+    """None: no rank has reported a step of the present epoch."""
+
+    @property
+    def present_rendezvous(self) -> AgentRendezvous | None:
+        """Of the present epoch. None: no rank of it has arrived yet."""
+        last = self.rendezvous[-1] if self.rendezvous else None
+        return last if last is not None and last.epoch == self.epoch else None
 
     def key_of(self, epoch: int) -> str:
         """Identifies an epoch among all epochs of all barriers."""

@@ -11,7 +11,9 @@ from recovery.core.model.agent_facts import (
     AgentAnswer,
     AgentFacts,
     AgentOrder,
+    AgentRendezvous,
     AgentState,
+    AgentSteps,
     EndedEpoch,
     RestartedBy,
 )
@@ -96,6 +98,32 @@ def test_more_slots_may_be_missing_than_are_listed() -> None:
     assert read(changed(missing=[1, 2], missingCount=0)).missing_count == 2
 
 
+STEPS = {"lowest": 10, "highest": 12, "first": 8, "absolute": True, "ageSeconds": 0.4, "stepSeconds": 0.3}
+
+
+def test_the_rendezvous_of_an_epoch_lasts_from_its_first_arrival_until_all_have_joined() -> None:
+    ended = {"epoch": 1, "firstAgeSeconds": 30.0, "joinedAgeSeconds": 28.5}
+    facts = read(changed(meets=True, rendezvous=[ended, {"epoch": 2, "firstAgeSeconds": 4.0}], waiting=[3]))
+    assert facts.rendezvous == (
+        AgentRendezvous(1, NOW - timedelta(seconds=30), NOW - timedelta(seconds=28.5)),
+        AgentRendezvous(2, NOW - timedelta(seconds=4)),
+    )
+    assert facts.present_rendezvous == facts.rendezvous[1]
+    assert (facts.meets, facts.waiting, facts.waiting_count) == (True, (3,), 1)
+
+
+def test_without_an_arrival_the_present_epoch_has_no_rendezvous() -> None:
+    facts = read(changed(meets=True, rendezvous=[{"epoch": 1, "firstAgeSeconds": 30.0, "joinedAgeSeconds": 28.5}]))
+    assert facts.present_rendezvous is None
+
+
+def test_steps_are_those_of_the_slowest_and_the_fastest_rank() -> None:
+    assert read(changed(steps=STEPS)).steps == AgentSteps(
+        lowest=10, highest=12, at=NOW - timedelta(seconds=0.4), first=8, absolute=True, step_seconds=0.3
+    )
+    assert read(changed(steps={"lowest": 1, "highest": 1, "ageSeconds": 0})).steps == AgentSteps(1, 1, NOW)
+
+
 @pytest.mark.parametrize(("said", "counted"), [(-5, 0), (0, 0), (1e300, AGE_SECONDS_MAX), (2**62, AGE_SECONDS_MAX)])
 def test_ages_are_clamped(said: float, counted: float) -> None:
     facts = read(changed(stateAgeSeconds=said, epochAgeSeconds=said, ended=[{**FAILED, "ageSeconds": said}]))
@@ -149,6 +177,18 @@ HOSTILE = [
     ({"ended": [{**FAILED, "node": "x" * 254}]}, "$.ended[0].node"),
     ({"ended": [{**FAILED, "by": "alone"}]}, "$.ended[0].by"),
     ({"ended": [None]}, "$.ended[0]"),
+    ({"meets": 1}, "$.meets"),
+    ({"rendezvous": [{"epoch": 1, "firstAgeSeconds": 1}] * 9}, "$.rendezvous"),
+    ({"rendezvous": [{"epoch": 3, "firstAgeSeconds": 1}]}, "$.rendezvous[0].epoch"),
+    ({"rendezvous": [{"epoch": 1}]}, "$.rendezvous[0]"),
+    ({"arrived": 5}, "$.arrived"),
+    ({"joined": 5}, "$.joined"),
+    ({"waiting": [0, 4]}, "$.waiting[1]"),
+    ({"waitingCount": 5}, "$.waitingCount"),
+    ({"steps": {**STEPS, "lowest": 13}}, "$.steps.lowest"),
+    ({"steps": {**STEPS, "highest": 2**53 + 1}}, "$.steps.highest"),
+    ({"steps": {**STEPS, "first": -1}}, "$.steps.first"),
+    ({"steps": {"lowest": 1}}, "$.steps"),
 ]
 
 
