@@ -94,6 +94,7 @@ _COMMANDS = {
 
 ON_ITS_WAY = {
     Phase.DECIDED: "restarts",
+    Phase.STOPPING: "waits for processes to end",
     Phase.FENCING: "waits for the node",
     Phase.TEARING_DOWN: "waits for old pods",
     Phase.SCHEDULING: "waits for nodes",

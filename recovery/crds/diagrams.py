@@ -106,7 +106,7 @@ def diagrams() -> dict[str, str]:
 
 _TRANSITIONS = "recovery/core/incident/transitions.py"
 _PHASES = "phase"
-_ORDER = (Phase.HEALTHY, Phase.DETECTED, *UNDER_WAY, Phase.HELD)
+_ORDER = (Phase.HEALTHY, Phase.DETECTED, Phase.DECIDED, Phase.STOPPING, *UNDER_WAY[1:], Phase.HELD)
 
 
 def _in(heading: str, names: Iterable[str]) -> frozenset[str]:

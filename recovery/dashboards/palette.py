@@ -11,6 +11,7 @@ NEUTRAL = "#999999"
 PHASE_REASONS = {
     "Detected": "detect",
     "Decided": "decide",
+    "Stopping": "teardown",
     "Fencing": "fencing",
     "TearingDown": "teardown",
     "Backoff": "backoff",

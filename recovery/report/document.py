@@ -11,6 +11,7 @@ class Tone(StrEnum):
 
     DETECTED = "detected"
     DECIDED = "decided"
+    STOPPING = "stopping"
     FENCING = "fencing"
     TEARING_DOWN = "tearing-down"
     BACKOFF = "backoff"

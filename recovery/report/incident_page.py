@@ -31,6 +31,7 @@ from recovery.report.words import duration_words, gpu_hours, moment_words, perce
 TONES: Mapping[str, Tone] = {
     Phase.DETECTED: Tone.DETECTED,
     Phase.DECIDED: Tone.DECIDED,
+    Phase.STOPPING: Tone.STOPPING,
     Phase.FENCING: Tone.FENCING,
     Phase.TEARING_DOWN: Tone.TEARING_DOWN,
     Phase.BACKOFF: Tone.BACKOFF,

@@ -128,7 +128,7 @@ _SECONDS_PER_POD = FigureInput(
 _RANKS_THAT_END_JOB = 8
 """This many container restarts under `backoffLimit: 6` failed the JobSet permanently, measured with 16 pods."""
 
-_PLACED_AGAIN = frozenset({Phase.TEARING_DOWN, Phase.SCHEDULING})
+_PLACED_AGAIN = frozenset({Phase.STOPPING, Phase.TEARING_DOWN, Phase.SCHEDULING})
 """JobSet gives the old pods their own grace period, which is never shorter, and waits for the same capacity."""
 _COMING_UP = frozenset({Phase.STARTING, Phase.RENDEZVOUS, "Resuming"})
 """Processes take equally long to start, whichever controller restarts them."""

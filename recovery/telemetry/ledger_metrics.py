@@ -58,6 +58,9 @@ from recovery.telemetry.smaller_groups import smaller_group, smaller_run
 _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
 """Phases in which the members of a restarted group come together."""
 
+_SHORT = frozenset({Phase.DETECTED, Phase.STOPPING})
+"""A ledger is never written in Detected, and only agents stop processes."""
+
 _JOBS_AT_ONCE = 20
 """Jobs in one step: about 300 samples, less than a millisecond."""
 
@@ -156,7 +159,7 @@ class LedgerCollector(Collector):
             (of_jobs.GROUP_RESTARTS, lambda job: {(SCOPE,): job.ledger.totals.restarts}),
             (of_jobs.GPUS_IDLE, _gpus_idle),
             (of_jobs.GPUS_RELEASED, _gpus_released),
-            (of_jobs.JOB_PHASE, lambda job: {(phase,): float(phase is job.ledger.phase) for phase in PHASES}),
+            (of_jobs.JOB_PHASE, _phases),
             (of_jobs.JOB_STANDING, lambda job: {(job.ledger.standing,): 1.0}),
             (
                 of_jobs.LAST_PHASE_DURATION,
@@ -270,6 +273,13 @@ def _progress(job: _Job) -> Samples:
 
 def _progress_timestamp(job: _Job) -> Samples:
     return {(): job.progress.updated_at.timestamp()} if job.progress is not None else {}
+
+
+def _phases(job: _Job) -> Samples:
+    """No series of a job tells that it is in none of the phases that last for about a second, or less."""
+    present = job.ledger.phase
+    shown = (phase for phase in PHASES if phase is present or phase not in _SHORT)
+    return {(phase,): float(phase is present) for phase in shown}
 
 
 def _budget(job: _Job, now: datetime) -> tuple[int, int]:

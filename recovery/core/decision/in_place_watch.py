@@ -2,13 +2,18 @@
 
 from datetime import timedelta
 
+import msgspec
+
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.another_attempt import try_again
 from recovery.core.decision.in_place import attempted, deadline, under_way
+from recovery.core.decision.on_the_way import not_ready, say_after_a_while
 from recovery.core.decision.situation import Situation
 from recovery.core.diagnosis.agent_view import SILENT_AFTER
 from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import attempt_limits, lifecycle, phases
+from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.agent_facts import AgentState, RestartedBy
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason, Sentence, because, explained
@@ -17,6 +22,8 @@ from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import as_before, say_of_attempt, says_more
 
 _ASKS_AGAIN_AFTER = timedelta(seconds=30)
+_SAY_AFTER = timedelta(seconds=5)
+"""A rendezvous in place takes about a second. After so long the message says for which ranks it waits."""
 
 
 def made_alone(situation: Situation) -> Plan | Situation:
@@ -53,11 +60,23 @@ def _is_alone(item: Evidence) -> bool:
 
 def position(context: ReconcileContext, ledger: Ledger, found: Phase) -> Phase:
     """The phase that the facts show, where `found` is what the pods show. Without a report, no one knows whether the
-    processes run that the pods would show."""
-    restart = under_way(ledger)
-    if restart is None or context.snapshot.agent is not None or context.now - restart.started_at >= SILENT_AFTER:
+    processes run that the pods would show, nor whether they have joined."""
+    agent, restart = context.snapshot.agent, restart_of(ledger)
+    in_place = under_way(ledger) is not None
+    if in_place and agent is not None and agent.state is AgentState.STOPPING:
+        return Phase.STOPPING
+    if found is not Phase.HEALTHY or restart is None or context.now - restart.started_at >= SILENT_AFTER:
         return found
-    return phases.later(Phase.STARTING, ledger.phase) if found is Phase.HEALTHY else found
+    if in_place and agent is None:
+        return phases.later(Phase.STARTING, ledger.phase)
+    return Phase.RENDEZVOUS if _must_join(context, ledger) else found
+
+
+def _must_join(context: ReconcileContext, ledger: Ledger) -> bool:
+    """The ranks had shown that they join, and no report has shown it since the restart."""
+    agent, jobs = context.snapshot.agent, member_jobs(context.snapshot)
+    shown = agent is not None and agent.meets
+    return not shown and ledger.current_incident.probe_proven and all(job.agent_image for job in jobs)
 
 
 def watched(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -74,4 +93,8 @@ def watched(context: ReconcileContext, ledger: Ledger) -> Plan:
         pinned = ledger.current_incident.pinned.in_place
         seconds = int(pinned.timeout_seconds) if pinned is not None else 0
         return try_again(context, ledger, because(Reason.IN_PLACE_TIMEOUT, seconds=seconds))
-    return as_before(ledger, requeue_at=due_at)
+    if ledger.phase is not Phase.RENDEZVOUS:
+        return as_before(ledger, requeue_at=due_at)
+    plan = say_after_a_while(context, ledger, not_ready(context.snapshot), after=_SAY_AFTER)
+    moments = [moment for moment in (plan.requeue_at, due_at) if moment is not None]
+    return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))

@@ -15,6 +15,7 @@ from recovery.core.diagnosis.trained import began_at
 from recovery.core.diagnosis.unscheduled import unscheduled
 from recovery.core.incident import fencing, lifecycle, phases
 from recovery.core.incident.preconditions import barred
+from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
@@ -94,9 +95,26 @@ def say_after_a_while(
 
 def not_ready(snapshot: Snapshot) -> Explanation:
     """Which rank is waited for in Rendezvous: all run, but not all are Ready."""
+    agent = snapshot.agent
+    if agent is not None and agent.meets:
+        return _not_joined(snapshot, agent)
     late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
     who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"
     return because(Reason.WAITING_FOR_READY, who=who, more=max(0, len(late) - 1))
+
+
+def _not_joined(snapshot: Snapshot, agent: AgentFacts) -> Explanation:
+    """The agents say for whom the others wait."""
+    late = [pod for pod in snapshot.pods if pod.job_uid == agent.job_uid and pod.index in agent.waiting]
+    first = min(late, key=lambda pod: (pod.gone_at is not None, pod.index), default=None)
+    who = place(first) if first is not None else "the last rank"
+    return explained(
+        Sentence.WAITING_FOR_JOIN,
+        Reason.WAITING_FOR_READY,
+        who=who,
+        more=max(0, agent.waiting_count - 1),
+        missing=agent.arrived < agent.slots,
+    )
 
 
 def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:

@@ -1,15 +1,21 @@
 """The end of an incident whose group runs whole again, and the wait for its training to report progress before that.
 
 When all ranks are Ready, the training does not train yet: it restores its checkpoint first. If it had reported progress
-before the failure, the incident stays open in phase Resuming until it does so again. The signal is optional: if it
-never comes, the incident says so, and nothing is restarted.
+before the failure, the incident stays open in phase Resuming until it does so again. If agents had reported its steps,
+the incident stays open until every rank has passed the step at which the failure stopped them. The signals are
+optional: if none comes, the incident says so, and nothing is restarted.
 """
 
 from datetime import datetime, timedelta
+from typing import Literal
 
+import msgspec
+
+from recovery.core.diagnosis.agent_view import joined
 from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.standing import hangs
+from recovery.core.model.agent_facts import AgentSteps
 from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
@@ -51,9 +57,10 @@ def may_end_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
 
 def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
     """All ranks are Ready: the incident ends when the last of them became so, or when the training reports progress."""
+    ledger = _met(context, ledger)
     open_ = ledger.current_incident
     ready_at = phases.end_of_rendezvous(context.snapshot, open_.phases[-1].started_at, context.now)
-    if _awaits_progress(ledger):
+    if _awaits_progress(context, ledger):
         return _resuming(context, ledger, ready_at)
     source, verified = _joined(context)
     _, reason = lifecycle.outcome_when_whole(ledger)
@@ -65,6 +72,15 @@ def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
         verified=str(verified).lower(),
     )
     return _recovered(ledger, why, ready_at, source, verified=verified)
+
+
+def _met(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger with the phase Rendezvous, if the agents report one that began and ended between two reconciles."""
+    found = context.snapshot.agent.present_rendezvous if context.snapshot.agent is not None else None
+    follows = phases.later(ledger.phase, Phase.STARTING) is Phase.STARTING and lifecycle.restarted(ledger)
+    if found is None or not follows or found.first_at < ledger.current_incident.phases[-1].started_at:
+        return ledger
+    return phases.enter(ledger, Phase.RENDEZVOUS, min(found.first_at, context.now))
 
 
 def completed(context: ReconcileContext, ledger: Ledger, over: Explanation) -> Plan | None:
@@ -99,22 +115,31 @@ def _since(ledger: Ledger) -> datetime:
     return max(open_.phases[-1].started_at, *(attempt.started_at for attempt in open_.attempts))
 
 
-def _awaits_progress(ledger: Ledger) -> bool:
-    """The incident waits for progress, but only after a restart. Without one, the ranks that were left may hang."""
-    open_ = ledger.current_incident
-    shown = open_.progress_at is not None and open_.pinned.resume_timeout_seconds > 0
-    return shown and lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD
+def _awaits_progress(context: ReconcileContext, ledger: Ledger) -> bool:
+    """The incident waits for progress, but only after a restart. Without one, the ranks that were left may hang. Nor
+    does it wait where a later epoch has begun since: what became of that one is another incident."""
+    open_, agent = ledger.current_incident, context.snapshot.agent
+    shown = open_.progress_at is not None or (open_.steps is not None and agent is not None)
+    if not shown or open_.pinned.resume_timeout_seconds <= 0 or (agent is not None and agent.followed):
+        return False
+    return lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD
 
 
 def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> Plan:
     """One reconcile of Resuming, the one that enters it included."""
-    entered = phases.enter(ledger, Phase.RESUMING, ready_at)
+    entered = _continued(context, phases.enter(ledger, Phase.RESUMING, ready_at))
     open_ = entered.current_incident
-    progressed_at = _progressed_at(context, entered)
-    if progressed_at is not None:
+    if _counts_steps(context, entered):
+        passed_at = _passed_at(context, entered)
+        if passed_at is not None:
+            return _recovered(entered, _why(entered, _steps_made(context, entered)), passed_at, "agent", verified=True)
+    elif (progressed_at := _progressed_at(context, entered)) is not None:
         why = _why(entered, because(Reason.TRAINING_PROGRESSES, ranks=open_.ranks))
         return _recovered(entered, why, progressed_at, "progress", verified=True)
     deadline = deadline_of(entered)
+    if context.now >= deadline and _steps(context) is not None:
+        behind = _steps_made(context, entered, seconds=int(open_.pinned.resume_timeout_seconds))
+        return _recovered(entered, _why(entered, behind), max(deadline, ready_at), "agent", verified=True)
     if context.now >= deadline:
         source, verified = _joined(context)
         unseen = because(
@@ -130,8 +155,55 @@ def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> 
     if announced is not None:
         entered = entered.with_incident(progress_at=announced.updated_at)
     if ledger.phase is not Phase.RESUMING:
-        entered = say_of_attempt(entered, because(Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks))
+        entered = say_of_attempt(entered, _awaited(context, entered))
     return as_before(entered, requeue_at=deadline)
+
+
+def _counts_steps(context: ReconcileContext, ledger: Ledger) -> bool:
+    return ledger.current_incident.steps is not None and context.snapshot.agent is not None
+
+
+def _steps(context: ReconcileContext) -> AgentSteps | None:
+    """The steps since the restart. None: not every rank has made one."""
+    agent = context.snapshot.agent
+    return agent.steps if agent is not None else None
+
+
+def _continued(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger with the step that the ranks have continued from."""
+    before, now = ledger.current_incident.steps, _steps(context)
+    if before is None or now is None or now.first == before.resumed:
+        return ledger
+    absolute = before.absolute and now.absolute
+    return ledger.with_incident(steps=msgspec.structs.replace(before, resumed=now.first, absolute=absolute))
+
+
+def _passed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
+    """When every rank had passed the step at which the failure stopped them, or had made a step, where steps cannot be
+    compared. None: not yet."""
+    before, now = ledger.current_incident.steps, _steps(context)
+    if before is None or now is None or (before.absolute and now.lowest <= before.before):
+        return None
+    return min(now.at, context.now)
+
+
+def _steps_made(context: ReconcileContext, ledger: Ledger, *, seconds: int | Literal[""] = "") -> Explanation:
+    """`seconds`: how long the ranks had, if that time is over."""
+    open_, now = ledger.current_incident, _steps(context)
+    before = open_.steps
+    found: dict[str, str | int] = {"step": "", "lowest": "", "lost": "", "passed": False}
+    if before is not None and now is not None and before.absolute:
+        passed = now.lowest > before.before
+        found = {"step": before.before, "lowest": now.lowest, "lost": before.lost or 0, "passed": passed}
+    return explained(Sentence.STEPS_MADE, Reason.TRAINING_PROGRESSES, ranks=open_.ranks, seconds=seconds, **found)
+
+
+def _awaited(context: ReconcileContext, ledger: Ledger) -> Explanation:
+    """What an incident in Resuming waits for."""
+    open_ = ledger.current_incident
+    if not _counts_steps(context, ledger) or open_.steps is None or not open_.steps.absolute:
+        return because(Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks)
+    return explained(Sentence.WAITING_FOR_STEP, Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks, step=open_.steps.before)
 
 
 def _progressed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
@@ -181,6 +253,9 @@ def _recovered(ledger: Ledger, why: Explanation, ended_at: datetime, source: str
 
 def _joined(context: ReconcileContext) -> tuple[str, bool]:
     """How the end of Rendezvous is known, and whether the ranks have said so themselves."""
+    agent = context.snapshot.agent
+    if agent is not None and agent.meets:
+        return "agent", joined(agent) is not None
     verified = phases.joined_probe(context.snapshot)
     if not verified and any(pod.processes is not None for pod in context.snapshot.pods):
         return "agent", False

@@ -1,7 +1,8 @@
 """A report of the agents as facts about the processes in the pods. Everything else reads only those facts.
 
 A container says nothing about the processes that an agent starts in it. With the report, a rank whose process ended
-does not run although its container does, and a rank that was started again has a second process.
+does not run although its container does, and a rank that was started again has a second process. Where the ranks show
+when they join, a pod is Ready once they have, as with a joined probe.
 """
 
 from collections.abc import Collection
@@ -41,7 +42,7 @@ def with_processes(
     if not _is_about(agent, snapshot):
         return msgspec.structs.replace(snapshot, agent=None)
     if not agent.ended:
-        return snapshot
+        return _with_joins(snapshot, agent)
     places = {each.epoch: _pod_of(each, agent, snapshot) for each in agent.ended}
     known = frozenset(map(epoch_in, handled))
     dealt_with = {
@@ -51,14 +52,40 @@ def with_processes(
     }
     agent = _as_of_first(agent, dealt_with, restarts_in_place=restarts_in_place)
     if not agent.ended:
-        return msgspec.structs.replace(snapshot, agent=agent)
+        return _with_joins(snapshot, agent)
     pods = tuple(
         _reported(pod, agent, tuple(each for each in agent.ended if places[each.epoch] is pod))
         if pod.job_uid == agent.job_uid
         else pod
         for pod in snapshot.pods
     )
+    return _with_joins(msgspec.structs.replace(snapshot, pods=pods), agent)
+
+
+def _with_joins(snapshot: Snapshot, agent: AgentFacts) -> Snapshot:
+    """A pod of these agents is Ready when its ranks have joined. A rendezvous ends in all ranks at once, so no pod is
+    Ready before it has."""
+    if not agent.meets:
+        return msgspec.structs.replace(snapshot, agent=agent)
+    joined_at = joined(agent)
+    pods = tuple(
+        msgspec.structs.replace(
+            pod, joined_probe=True, ready=joined_at is not None and pod.running, ready_since=joined_at
+        )
+        if pod.job_uid == agent.job_uid and pod.gone_at is None
+        else pod
+        for pod in snapshot.pods
+    )
     return msgspec.structs.replace(snapshot, pods=pods, agent=agent)
+
+
+def joined(agent: AgentFacts) -> datetime | None:
+    """When all ranks had joined in the present epoch. None: they have not, or do not show it."""
+    found = agent.present_rendezvous
+    if found is None and agent.followed and agent.meets:
+        # Only the latest are listed. An epoch is followed by another one once it has run.
+        return agent.epoch_since
+    return None if found is None else found.joined_at
 
 
 _EPOCH = "/epoch/"
@@ -106,13 +133,13 @@ def _as_of_first(agent: AgentFacts, dealt_with: Collection[int], *, restarts_in_
     """The report as it was when the first epoch had ended that is not dealt with. The same report: there is no such
     epoch, or it is the latest one.
 
-    `restarts_in_place`: the open incident is over once the next epoch runs. The end of one that had run is for the
-    next incident, and is not shown yet.
+    `restarts_in_place`: the open incident is over once the next epoch runs, and its ranks have joined where they show
+    it. The end of such an epoch is for the next incident, and is not shown yet.
     """
     first = next((number for number, each in enumerate(agent.ended) if each.epoch not in dealt_with), None)
     if first is None:
         return agent
-    if not (restarts_in_place and agent.ended[first].ran and first):
+    if not (restarts_in_place and first and _has_run(agent, agent.ended[first])):
         first += 1
     if first == len(agent.ended):
         return agent
@@ -125,7 +152,17 @@ def _as_of_first(agent: AgentFacts, dealt_with: Collection[int], *, restarts_in_
         state_since=began,
         epoch_since=began,
         ended=agent.ended[:first],
+        steps=None,
+        followed=True,
     )
+
+
+def _has_run(agent: AgentFacts, ended: EndedEpoch) -> bool:
+    """All slots had run the epoch, and its ranks had joined unless they do not show that."""
+    found = agent.rendezvous_of(ended.epoch)
+    if not agent.meets or (found is None and agent.rendezvous and ended.epoch < agent.rendezvous[0].epoch):
+        return ended.ran
+    return ended.ran and found is not None and found.joined_at is not None
 
 
 def _reported(pod: PodFacts, agent: AgentFacts, mine: tuple[EndedEpoch, ...]) -> PodFacts:

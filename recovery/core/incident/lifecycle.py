@@ -17,6 +17,7 @@ from recovery.core.incident import budget, last_restart, phases, sizes
 from recovery.core.incident.counterfactual import enforce_estimate
 from recovery.core.incident.evidence_counts import counted
 from recovery.core.incident.folding import fingerprint_of
+from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.enforce_estimate import summed
 from recovery.core.model.facts import Snapshot
@@ -27,6 +28,7 @@ from recovery.core.model.ledger import (
     Closing,
     Considered,
     Incident,
+    IncidentSteps,
     IncidentTotals,
     Ledger,
     MessageRelation,
@@ -86,7 +88,7 @@ def open_incident(
         decided_at = min(max(decided_at, ledger.handled.until), now)
         failed_at = min(max(failed_at, ledger.handled.until), decided_at)
     ranks, gpus = size_of(snapshot)
-    progress = snapshot.workload.progress
+    progress, agent = snapshot.workload.progress, snapshot.agent
     incident = Incident(
         id=incident_id(uid, number),
         number=number,
@@ -106,7 +108,8 @@ def open_incident(
         evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
         evidence_counts=counted((), disruption.evidence),
         progress_at=progress.updated_at if progress is not None else None,
-        probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods),
+        probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods) or _joins(agent),
+        steps=_steps_before(agent),
     )
     # The time in which the group ran with fewer nodes ends with the failure.
     ledger = sizes.booked(ledger, failed_at)
@@ -129,6 +132,18 @@ def open_incident(
     )
     ledger = phases.enter(ledger, Phase.DETECTED, failed_at)
     return phases.enter(ledger, Phase.DECIDED, decided_at)
+
+
+def _joins(agent: AgentFacts | None) -> bool:
+    return agent is not None and agent.meets
+
+
+def _steps_before(agent: AgentFacts | None) -> IncidentSteps | None:
+    """How far the ranks had come when the incident opened. None: no agent reports it."""
+    if agent is None or agent.steps is None:
+        return None
+    found = agent.steps
+    return IncidentSteps(before=found.highest, absolute=found.absolute, step_seconds=found.step_seconds)
 
 
 def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:

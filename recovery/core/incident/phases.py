@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
+from recovery.core.model.agent_facts import AgentState
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Incident, IncidentHandling, Ledger, Phase, PhaseSpan, Target
@@ -20,6 +21,7 @@ from recovery.core.model.step import WAITING, Step, StepType
 _ORDER = (
     Phase.DETECTED,
     Phase.DECIDED,
+    Phase.STOPPING,
     Phase.FENCING,
     Phase.TEARING_DOWN,
     Phase.BACKOFF,
@@ -33,8 +35,8 @@ MAX_SPANS = 60
 """Beyond this number the two oldest spans of an incident are merged, because status must stay bounded."""
 
 
-GOING_DOWN = frozenset({Phase.DECIDED, Phase.FENCING, Phase.TEARING_DOWN})
-"""Phases in which the old group still exists."""
+GOING_DOWN = frozenset({Phase.DECIDED, Phase.STOPPING, Phase.FENCING, Phase.TEARING_DOWN})
+"""Phases in which the old group, or its processes, still exist."""
 COMING_BACK = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING})
 """Phases in which the new group is on its way."""
 
@@ -81,8 +83,27 @@ def reached_at(snapshot: Snapshot, target: Target, phase: Phase, now: datetime) 
     the incident could not end at the moment when all ranks met.
     """
     read_at = now if snapshot.read_at is None else min(snapshot.read_at, now)
+    reported_at = _reported_at(snapshot, phase)
+    if reported_at is not None:
+        return min(reported_at, now)
     proven_at = _proven_at(snapshot, target, phase)
     return read_at if proven_at is None else within_second(proven_at, now)
+
+
+def _reported_at(snapshot: Snapshot, phase: Phase) -> datetime | None:
+    """When the ranks entered the phase, as their agents report it. None: they do not report that phase."""
+    agent = snapshot.agent
+    if agent is None:
+        return None
+    match phase:
+        case Phase.STOPPING if agent.state is AgentState.STOPPING:
+            return agent.state_since
+        case Phase.STARTING if agent.epoch > 1 and agent.state is not AgentState.STOPPING:
+            return agent.epoch_since if agent.state is AgentState.STARTING else None
+        case Phase.RENDEZVOUS:
+            found = agent.present_rendezvous
+            return None if found is None else found.first_at
+    return None
 
 
 def _proven_at(snapshot: Snapshot, target: Target, phase: Phase) -> datetime | None:
@@ -183,6 +204,9 @@ def within_second(moment: datetime, now: datetime) -> datetime:
 
 def end_of_rendezvous(snapshot: Snapshot, span_started_at: datetime, now: datetime) -> datetime:
     """The end of Rendezvous that the facts prove."""
+    found = snapshot.agent.present_rendezvous if snapshot.agent is not None else None
+    if found is not None and found.joined_at is not None:
+        return max(min(found.joined_at, now), span_started_at)
     ready = last_ready(snapshot)
     return max(now if ready is None else within_second(ready, now), span_started_at)
 

@@ -70,6 +70,9 @@ UNDER_WAY = (
 )
 """The phases of an attempt, in order. Any of them may be skipped, because it may pass between two reads."""
 
+_ATTEMPT = frozenset({*UNDER_WAY, Phase.STOPPING})
+"""The same, with the phase that only a restart in place has."""
+
 
 def _from(sources: tuple[Phase, ...], target: Phase, when: str, *, by_restart: bool = False) -> tuple[Transition, ...]:
     return tuple(Transition(source, target, when, by_restart) for source in sources)
@@ -82,7 +85,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     *_from(UNDER_WAY[:1], Phase.FENCING, "an old pod may still run on a node that does not answer"),
     *_from(UNDER_WAY[:2], Phase.TEARING_DOWN, "the old Jobs and pods are going"),
     *_from(
-        UNDER_WAY[:3],
+        (*UNDER_WAY[:3], Phase.STOPPING),
         Phase.BACKOFF,
         "the old group is gone and the workload is suspended until its delay is over, or the restart is withheld",
     ),
@@ -94,6 +97,11 @@ TRANSITIONS: tuple[Transition, ...] = (
         Phase.RESUMING,
         "every member is Ready, and the training, which had reported progress before, has not done so since",
     ),
+    *_from((Phase.DECIDED,), Phase.STOPPING, "the agents stop the processes of the epoch that has ended"),
+    *_from((Phase.STOPPING,), Phase.SCHEDULING, "no process is left, and a member has no node"),
+    *_from((Phase.STOPPING,), Phase.STARTING, "no process is left, and those of the next epoch start"),
+    *_from((Phase.STOPPING,), Phase.RENDEZVOUS, "the processes of the next epoch run, and not all have joined"),
+    *_from((Phase.STOPPING,), Phase.RESUMING, "all have joined, and make no new step yet"),
     # ... except for capacity: waiting for a node does not count as starting.
     *_from((Phase.STARTING,), Phase.SCHEDULING, "no node has room for the pod that replaces a lost one"),
     *_from(
@@ -110,7 +118,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         "the withheld restart is made, the platform restarts the group, or the loss is left to the platform",
     ),
     *_from(
-        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING),
+        (Phase.STOPPING, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING),
         Phase.DECIDED,
         "a member is lost again, a timeout passes, or something else restarts the group: another restart",
         by_restart=True,
@@ -126,8 +134,10 @@ TRANSITIONS: tuple[Transition, ...] = (
         Phase.BACKOFF,
         "a member is lost again, and the restart is withheld, or the group is released while a member has no node",
     ),
-    *_from(UNDER_WAY, Phase.HELD, "no restart may be made now: the budget, or the verdict, forbids it"),
-    *_from((*UNDER_WAY, Phase.HELD), Phase.HEALTHY, "the incident ends"),
+    *_from(
+        (*UNDER_WAY, Phase.STOPPING), Phase.HELD, "no restart may be made now: the budget, or the verdict, forbids it"
+    ),
+    *_from((*UNDER_WAY, Phase.STOPPING, Phase.HELD), Phase.HEALTHY, "the incident ends"),
 )
 """Every transition that facts can lead to. A missing one blocks the recovery that needs it."""
 
@@ -236,19 +246,19 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
                 AttemptAction.RESTART_IN_PLACE,
                 "the agents start the processes again in their pods",
                 _ANY_MODE,
-                frozenset({*UNDER_WAY, Phase.HEALTHY}),
+                _ATTEMPT | {Phase.HEALTHY},
             ),
             AttemptLife(
                 AttemptAction.ADOPTED,
                 "JobSet, or something else, restarts the group",
                 _ANY_MODE,
-                frozenset({*UNDER_WAY, Phase.HEALTHY}),
+                _ATTEMPT | {Phase.HEALTHY},
             ),
             AttemptLife(
                 AttemptAction.NONE,
                 "the loss is left to the platform",
                 _ANY_MODE,
-                frozenset({*UNDER_WAY, Phase.HELD, Phase.HEALTHY}),
+                _ATTEMPT | {Phase.HELD, Phase.HEALTHY},
             ),
         )
     }
@@ -257,7 +267,7 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
 
 # --- endings ---------------------------------------------------------------------------------------------------------
 
-_ANY_PHASE = frozenset({*UNDER_WAY, Phase.HELD})
+_ANY_PHASE = _ATTEMPT | {Phase.HELD}
 _HELD = frozenset({Phase.HELD})
 _RESUMING = frozenset({Phase.RESUMING})
 _OBSERVE = frozenset({Mode.OBSERVE})
@@ -268,7 +278,7 @@ ENDINGS: tuple[AllowedEnding, ...] = (
         Reason.ALL_RANKS_READY,
         "after a restart, all ranks are Ready, or have joined; or the job is complete before it reports progress",
         _ENFORCE,
-        frozenset(UNDER_WAY),
+        _ATTEMPT,
     ),
     AllowedEnding(
         Outcome.RECOVERED,
@@ -341,7 +351,7 @@ ENDINGS: tuple[AllowedEnding, ...] = (
         Reason.OBSERVE_MODE,
         "all ranks are Ready, and the controller only observed",
         _OBSERVE,
-        frozenset(UNDER_WAY),
+        _ATTEMPT,
     ),
     AllowedEnding(
         Outcome.OBSERVED,
@@ -362,7 +372,7 @@ ENDINGS: tuple[AllowedEnding, ...] = (
         Reason.RESTARTED_BY_HAND,
         "a person asks for a restart, which opens an incident of its own",
         _ANY_MODE,
-        frozenset(UNDER_WAY),
+        _ATTEMPT,
     ),
 )
 """How incidents end."""

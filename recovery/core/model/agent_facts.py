@@ -138,12 +138,17 @@ class AgentFacts(msgspec.Struct, frozen=True):
     waiting_count: int = 0
     steps: AgentSteps | None = None
     """None: no rank has reported a step of the present epoch."""
+    followed: bool = False
+    """The report knows a later epoch than the present one, which is shown because an incident is still about it."""
 
     @property
     def present_rendezvous(self) -> AgentRendezvous | None:
         """Of the present epoch. None: no rank of it has arrived yet."""
-        last = self.rendezvous[-1] if self.rendezvous else None
-        return last if last is not None and last.epoch == self.epoch else None
+        return self.rendezvous_of(self.epoch)
+
+    def rendezvous_of(self, epoch: int) -> AgentRendezvous | None:
+        """Of that epoch. None: no rank arrived in it, or it is not listed any more."""
+        return next((each for each in reversed(self.rendezvous) if each.epoch == epoch), None)
 
     def key_of(self, epoch: int) -> str:
         """Identifies an epoch among all epochs of all barriers."""

@@ -38,6 +38,7 @@ class Phase(StrEnum):
     HEALTHY = "Healthy"
     DETECTED = "Detected"
     DECIDED = "Decided"
+    STOPPING = "Stopping"
     FENCING = "Fencing"
     TEARING_DOWN = "TearingDown"
     BACKOFF = "Backoff"
@@ -212,6 +213,33 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Ranks hung when the incident closed, because no one restarts them."""
 
 
+class IncidentSteps(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the agents reported about training steps: where the failure stopped the ranks, and where they continued."""
+
+    before: int
+    """The highest step of a rank when the failure happened."""
+    absolute: bool = False
+    """Steps count from the beginning of the training. False: from the start of the processes, so those before and after
+    a restart cannot be compared."""
+    step_seconds: float | None = None
+    """How long a step took before the failure. None: not known."""
+    resumed: int | None = None
+    """The step that the restarted ranks continued from. None: they have made no step yet."""
+
+    @property
+    def lost(self) -> int | None:
+        """How many steps are made twice because of the failure. None: not known."""
+        if self.resumed is None or not self.absolute:
+            return None
+        return max(0, self.before - self.resumed)
+
+    @property
+    def rework_seconds(self) -> float | None:
+        """How long the ranks need for these steps. None: not known."""
+        lost = self.lost
+        return None if lost is None or self.step_seconds is None else round(lost * self.step_seconds, 3)
+
+
 class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One disruption, from its first evidence to its end."""
 
@@ -272,11 +300,13 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Another client has ended a suspension by the controller, so the controller does not suspend the workload again in
     this incident."""
     probe_proven: bool = False
-    """When the incident opened, a member was Ready by its joined probe, so the training script reports that it has
-    joined. Only then does `timeouts.rendezvous` apply."""
+    """When the incident opened, a member was Ready by its joined probe, or the agents had reported that the ranks join.
+    So it is known when the ranks have joined again. Only then does `timeouts.rendezvous` apply."""
     progress_at: datetime | None = None
     """Date of the latest progress report when the incident opened. In Resuming, the date of a report that only says
     that the new processes begin. None: there was no report, so the incident does not wait in Resuming."""
+    steps: IncidentSteps | None = None
+    """Training steps, as the agents report them. None: no agent had reported steps when the incident opened."""
     rule: str = ""
     """Name of the rule that decided last. Empty: the default (`restart`) decided."""
     would: str = ""

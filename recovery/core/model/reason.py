@@ -1,7 +1,7 @@
 """Why something is decided: a code for programs, and the details from which a sentence for people is rendered.
 
-`Reason` follows the convention of Kubernetes conditions and Events: one CamelCase word that metrics, alerts and tests
-compare, and a message that only people read. `core.sentences` renders the message; no code reads it.
+`Reason` is one CamelCase word, as in conditions and Events of Kubernetes. Metrics, alerts and tests compare it.
+`core.sentences` renders the message, which only people read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,8 +60,7 @@ class Reason(StrEnum):
     NO_FAILURE = "NoFailure"
     """Nothing has failed."""
     BASELINE = "Baseline"
-    """A loss dates from before the policy was in mode Enforce, or from long ago, and its rank runs again: nothing is
-    done."""
+    """A loss from before the policy enforced, or from long ago, whose rank runs again: nothing is done."""
     NOT_STARTED = "NotStarted"
     """Not all ranks have run yet, and something keeps the group from starting."""
     NODE_SILENT = "NodeSilent"
@@ -131,8 +130,7 @@ class Reason(StrEnum):
     RULE_AVOID_NODE = "RuleAvoidNode"
     """A rule says AvoidNode."""
     RULE_SHRINK = "RuleShrink"
-    """A rule says Shrink: the group is recreated, and continues with fewer nodes at once if not all pods find a
-    node."""
+    """A rule says Shrink: the group is recreated, with fewer nodes at once if not all pods find one."""
     RULE_RESTART_IN_PLACE = "RuleRestartInPlace"
     """A rule says RestartInPlace."""
     RULE_FAIL_JOB = "RuleFailJob"
@@ -350,7 +348,6 @@ class Sentence(StrEnum):
     """Sentences that the reason alone does not determine. `core.sentences` has the texts."""
 
     AS_SAID = auto()
-    """A message that was already rendered."""
     ACCEPTED = auto()
     ADOPTED = auto()
     ALL_JOINED = auto()
@@ -444,6 +441,7 @@ class Sentence(StrEnum):
     STANDING_ASIDE = auto()
     STARTS_ALL_RANKS = auto()
     STAYS_SUSPENDED = auto()
+    STEPS_MADE = auto()
     SWITCHED_TO_OBSERVE = auto()
     TOO_FEW_NODES = auto()
     TOO_LATE_BY_BREAKER = auto()
@@ -451,7 +449,9 @@ class Sentence(StrEnum):
     TRAINED_BEFORE_POD_LOST = auto()
     WAITING_FOR_FINALIZER = auto()
     WAITING_FOR_JOB = auto()
+    WAITING_FOR_JOIN = auto()
     WAITING_FOR_OLD_JOB_SET = auto()
+    WAITING_FOR_STEP = auto()
     WAITING_FOR_SUCCESSOR = auto()
     WAITS_ON_ITS_OWN = auto()
     WAITS_ON_NODES = auto()

@@ -169,6 +169,28 @@ def _waiting_for_ready(details: Details) -> str:
     return f"waiting for {details['who']}{and_more(details['more'])} to be Ready"
 
 
+def _steps_made(details: Details) -> str:
+    """`step`: where the failure stopped the ranks. Empty: steps before and after the restart cannot be compared.
+    `seconds`: the ranks have had so long. Empty: they have passed the step in time."""
+    who, step, lowest = f"all {details['ranks']} ranks", details["step"], details["lowest"]
+    over = f"; timeouts.resume ({details['seconds']} s) is over" if details["seconds"] else ""
+    if not step:
+        found = f"{who} have joined and make steps again"
+    elif details["passed"]:
+        twice = f"{details['lost']} steps were made twice"
+        found = f"{who} have passed step {step}, at which the failure stopped them; {twice}"
+    else:
+        found = f"{who} make steps again and have reached step {lowest} of {step}"
+    return f"{found}{over} (source: agent, verified: true)"
+
+
+def _waiting_for_join(details: Details) -> str:
+    whose = "their" if details["more"] else "its"
+    what = "have not called" if details["missing"] else "do not return from"
+    who = f"{details['who']}{and_more(details['more'])}"
+    return f"the rendezvous waits for {who}: {whose} processes {what} init_process_group"
+
+
 def _waits_for_each_other(details: Details) -> str:
     held, own = (f"{details[key]} node{'' if details[key] == 1 else 's'}" for key in ("held", "own"))
     wait, hold = ("wait", "hold") if details["more"] else ("waits", "holds")
@@ -292,6 +314,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Reason.TRAINING_PROGRESSES: (
         "all {ranks} ranks are Ready, and the training makes progress (source: progress, verified: true)"
     ),
+    Sentence.STEPS_MADE: _steps_made,
     Reason.PROGRESS_NOT_SEEN: (
         "all {ranks} ranks are Ready, but the training reported no progress within {seconds} s "
         "(source: {source}, verified: {verified})"
@@ -330,6 +353,7 @@ _WAITS: dict[Sentence | Reason, Text] = {
         "{ranks} ranks, after {wait} at the earliest"
     ),
     Reason.WAITING_FOR_READY: _waiting_for_ready,
+    Sentence.WAITING_FOR_JOIN: _waiting_for_join,
     Reason.JOB_BACKS_OFF: (
         "{lost} pods of Job {job} were deleted before all ranks ran, and its back-off keeps it from creating others "
         "until {until}"
@@ -337,6 +361,9 @@ _WAITS: dict[Sentence | Reason, Text] = {
     Reason.JOB_WITHOUT_PODS: "Job {job} has had no pods for {seconds} s",
     Reason.START_TIMEOUT: "not all ranks started within {seconds} s after they were scheduled",
     Reason.WAITING_FOR_PROGRESS: "all {ranks} ranks are Ready; waiting for the training to report progress",
+    Sentence.WAITING_FOR_STEP: (
+        "all {ranks} ranks have joined; waiting until they have passed step {step}, at which the failure stopped them"
+    ),
     Reason.RENDEZVOUS_TIMEOUT: "not all ranks joined within {seconds} s after all of them ran; {what}",
     Reason.BUDGET_WINDOW_PASSED: "{evidence}; the group was held until the budget allowed another attempt",
     Sentence.HOLE_SEEN: "{what}",

@@ -8,6 +8,7 @@ _COLOURS = {
     # tone: (on light, on dark)
     "detected": ("#d55e00", "#e8762c"),
     "decided": ("#8a6d00", "#f0e442"),
+    "stopping": ("#7a5195", "#b48ad6"),
     "fencing": ("#a8447f", "#cc79a7"),
     "tearing-down": ("#e69f00", "#e69f00"),
     "backoff": ("#8c8c8c", "#9a9a9a"),

@@ -135,6 +135,12 @@ OF_ELASTIC_GROUPS: tuple[str, ...] = (
 """What the trials of elastic groups must reach."""
 
 _OF_AGENTS = {
+    f"phase:{Phase.STOPPING}": "tests/simulation/agents",
+    **{
+        f"transition:{each}": "tests/unit/core/decision/test_agent_rendezvous.py"
+        for each in TRANSITIONS
+        if Phase.STOPPING in {each.source, each.target}
+    },
     f"attempt:{AttemptAction.RESTART_IN_PLACE}": "tests/simulation/agents",
     f"ruled:{RuleAction.RESTART_IN_PLACE}": "tests/unit/core/decision/test_in_place.py",
     f"action:{actions.LeaveOutAgent.__name__}": "tests/unit/core/decision/test_agent_blocks.py",

@@ -23,6 +23,7 @@ HUNG = "hung"
 IDLE_REASONS = {
     "Detected": "detect",
     "Decided": "decide",
+    "Stopping": "teardown",
     "Fencing": "fencing",
     "TearingDown": "teardown",
     "Backoff": "backoff",

@@ -12,9 +12,9 @@ from tests.unit.telemetry.world import Scrape, SetClock
 JOBS = 200
 PODS = 128
 
-SERIES_OF_JOB = 57 + len(Phase)
-"""Series of a healthy job: 9 + 14 + 14 counters by reason and by class, 10 for idle GPUs by reason, one for each phase,
-one for the standing, and 9 more."""
+SERIES_OF_JOB = 57 + len(Phase) - 2
+"""Series of a healthy job: 9 + 14 + 14 counters by reason and by class, 10 for idle GPUs by reason, one for each phase
+but Detected and Stopping, one for the standing, and 9 more."""
 SERIES_OF_INCIDENT = 9
 """More series while one is open: its start and info, members joined and expected, and the phases that ended."""
 SERIES_OF_OTHERS = 553 + 3

@@ -66,6 +66,8 @@ def test_a_killed_process_is_restarted_in_place_once_and_charged_once() -> None:
     assert told(controller, lost, 0.3) is AgentOrder.RESTART
     stopping = again(lost, AgentState.STOPPING, 0.5)
     controller.reconcile(stopping, 0.6)
+    assert controller.phase() is Phase.STOPPING
+    controller.reconcile(again(stopping, AgentState.STARTING, 1.0, epoch=2, epoch_since=1.0), 1.1)
     assert controller.phase() is Phase.STARTING
     back = running(lost, 1.5, [ended(1, 0, by=RestartedBy.ANSWER)], epoch=2)
     controller.settle(back, 1.7)
