@@ -109,6 +109,8 @@ def readiness_lines(
         ratio = workload.progress.ratio
         far = "progress" if ratio is None else f"progress {ratio:.0%}"
         yield f"{far}, reported at {moment(workload.progress.updated_at)}"
+    if ledger.training_step is not None:
+        yield f"step {ledger.training_step.lowest}, reported at {moment(ledger.training_step.at)}"
     jobset = snapshot.jobset
     if jobset is None:
         yield "no JobSet"

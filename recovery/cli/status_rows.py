@@ -18,11 +18,12 @@ from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, RESUME_AT_ANNOTATION
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Phase
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.model.standing import Broken, Standing
+from recovery.core.model.training_steps import TrainingStep
 from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.selection import PolicySet
 from recovery.core.sentences import render
@@ -32,7 +33,7 @@ from recovery.kube.cluster_reader import Fleet
 from recovery.report.enforce_words import enforce_account
 
 HEADER = ("JOB", "PHASE", "CAUSE", "SINCE", "IDLE-GPUS", "PROTECTED", "NEXT")
-WIDE_HEADER = (*HEADER, "ACTION", "RESTARTS", "BUDGET", "POLICY", "KIND", "AGE", "REMEDY", "REASON")
+WIDE_HEADER = (*HEADER, "STEP", "ACTION", "RESTARTS", "BUDGET", "POLICY", "KIND", "AGE", "REMEDY", "REASON")
 _WIDTHS = {
     "NAMESPACE": Narrowing(12, 9),
     "JOB": Narrowing(24, 8),
@@ -122,6 +123,10 @@ class JobRow(msgspec.Struct, frozen=True):
     """How many nodes that group wants."""
     quota_reserved: bool = False
     """Kueue keeps quota reserved for all nodes that the group wants."""
+    training_step: TrainingStep | None = None
+    """The training step in its ledger. None: no agent has reported one, or there is no ledger."""
+    step_to_pass: int | None = None
+    """The training step at which a failure stopped the ranks. None: no incident waits for it."""
 
     @property
     def suspended(self) -> bool:
@@ -226,8 +231,17 @@ def job_row(
         nodes=size.nodes if size is not None else None,
         wanted_nodes=size.wanted_nodes if size is not None else None,
         leader=leader,
+        training_step=known.training_step,
+        step_to_pass=_step_to_pass(known),
         quota_reserved=size is not None and sizes.quota_kept(workload, size.wanted_nodes) is not None,
     )
+
+
+def _step_to_pass(ledger: Ledger) -> int | None:
+    open_ = ledger.incident
+    if open_ is None or open_.training_steps is None or ledger.phase is not Phase.RESUMING:
+        return None
+    return open_.training_steps.before if open_.training_steps.absolute else None
 
 
 def _message(shown: str, workload: WorkloadFacts, seen: Readiness, broken: Broken | None, found: Protection) -> str:
@@ -360,6 +374,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "idleGPUs": row.idle_gpus,
         "size": _size_data(row),
         "restarts": row.restarts,
+        "trainingStep": _step_data(row.training_step),
         "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
         "policy": {"kind": row.policy_kind, "name": row.policy, "mode": row.mode},
         "paused": row.paused,
@@ -431,6 +446,7 @@ def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) ->
     if not wide:
         return narrow
     more = (
+        _step_words(row),
         row.action,
         str(row.restarts),
         f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
@@ -450,6 +466,21 @@ def _protection_words(found: Protection) -> str:
     if found.free_rules:
         return f"{IN_PART}: {found.reason}"
     return "yes" if found.protected else f"no: {found.reason}"
+
+
+def _step_words(row: JobRow) -> str:
+    """The step that all ranks have reached, and in Resuming the one that they must pass. Empty: not known."""
+    if row.training_step is None:
+        return ""
+    reached = str(row.training_step.lowest)
+    return f"{reached}/{row.step_to_pass}" if row.step_to_pass is not None else reached
+
+
+def _step_data(step: TrainingStep | None) -> dict[str, Any] | None:
+    """None: no agent has reported a step, or the job has had no incident, so nothing keeps its step."""
+    if step is None:
+        return None
+    return {"lowest": step.lowest, "highest": step.highest, "at": stamp(step.at), "absolute": step.absolute}
 
 
 def _policy_words(row: JobRow) -> str:

@@ -64,6 +64,12 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     """Incidents that were charged to a budget."""
     idle_gpu_seconds: float
     released_gpu_seconds: float
+    lost_steps: int
+    """Training steps that were made twice, in the incidents in which agents measured them."""
+    rework_gpu_seconds: float
+    """What these steps cost. It is part of the idle GPU-seconds of phase Resuming, as long as that phase lasted."""
+    rework_known_for: int
+    """How many incidents these two are of. The others do not say how many steps they cost."""
     idle_gpu_seconds_by_phase: dict[str, float]
     idle_gpu_seconds_by_class: dict[str, float]
     idle_gpu_seconds_by_badput: dict[str, float]
@@ -90,6 +96,9 @@ def totals_of(accounts: Sequence[IncidentAccount], broken: Sequence[BrokenTime] 
         charged=sum(each.charged for each in accounts),
         idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts) + lost, 3),
         released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
+        lost_steps=sum(each.lost_steps or 0 for each in accounts),
+        rework_gpu_seconds=round(sum((each.rework_seconds or 0.0) * each.gpus for each in accounts), 3),
+        rework_known_for=sum(each.lost_steps is not None for each in accounts),
         idle_gpu_seconds_by_phase=summed(
             [(BROKEN_SECONDS, lost), *(pair for each in accounts for pair in each.idle_gpu_seconds_by_phase.items())]
         ),

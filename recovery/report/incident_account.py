@@ -159,6 +159,10 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     ranks: int
     idle_gpu_seconds: float
     released_gpu_seconds: float
+    lost_steps: int | None
+    """Training steps that were made twice, as the agents measured them. None: not known."""
+    rework_seconds: float | None
+    """How long the ranks took for them: steps times the time of a step before the failure. None: not known."""
     idle_gpu_seconds_by_phase: dict[str, float]
     idle_gpu_seconds_by_badput: dict[str, float]
     decided_by: DecidedBy
@@ -180,6 +184,7 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
 def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
     """The figures of one incident. Those of an open incident are up to now."""
     incident, closing, fold = record.incident, record.incident.closing, record.fold
+    steps = incident.training_steps
     phases = phase_accounts(incident, now)
     ended_at = closing.ended_at if closing is not None else None
     whole = max(0.0, ((ended_at or now) - incident.started_at).total_seconds())
@@ -221,6 +226,8 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         ranks=incident.ranks,
         idle_gpu_seconds=round(sum(seconds for _, seconds in by_phase), 3),
         released_gpu_seconds=round(released, 3),
+        lost_steps=steps.lost if steps is not None else None,
+        rework_seconds=steps.rework_seconds if steps is not None else None,
         idle_gpu_seconds_by_phase=summed(by_phase),
         idle_gpu_seconds_by_badput=summed((BADPUT[phase], seconds) for phase, seconds in by_phase),
         decided_by=_decided_by(incident),

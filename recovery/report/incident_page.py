@@ -113,10 +113,19 @@ def key_figures(account: IncidentAccount) -> KeyFigures:
             KeyFigure("Duration", duration_words(account.duration_seconds), "" if ended else "so far"),
             lost,
             *((released,) if account.released_gpu_seconds else ()),
+            *_lost_steps(account),
             KeyFigure("Class", account.failure_class, account.cause),
             KeyFigure("Budget", "charged" if account.charged else "not charged", f"limit {_budget(account)}"),
         )
     )
+
+
+def _lost_steps(account: IncidentAccount) -> tuple[KeyFigure, ...]:
+    """None where no agent has measured them."""
+    if account.lost_steps is None:
+        return ()
+    took = "measured" if account.rework_seconds is None else f"{duration_words(account.rework_seconds)}, measured"
+    return (KeyFigure("Steps made twice", f"{account.lost_steps:,}", took),)
 
 
 def _shared(account: IncidentAccount) -> Paragraph | None:

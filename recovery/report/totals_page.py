@@ -93,6 +93,7 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
             KeyFigure("Handled automatically", f"{automatic:,} of {totals.incidents:,}", others),
             KeyFigure("Idle GPU-hours", gpu_hours(totals.idle_gpu_seconds)),
             *((released,) if totals.released_gpu_seconds else ()),
+            *_lost_steps(totals),
             KeyFigure("Restarts", f"{totals.restarts:,}", f"{totals.charged:,} charged to a budget"),
         )
     )
@@ -101,6 +102,15 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
             f"{counted(totals.still_broken_incidents, 'incident')} closed although ranks hung. What the groups lost "
             f"after that counts as {BROKEN_SECONDS}, except for jobs that have been deleted since."
         )
+
+
+def _lost_steps(totals: GroupTotals) -> tuple[KeyFigure, ...]:
+    """None where no agent has measured them."""
+    if not totals.rework_known_for:
+        return ()
+    cost = f"{gpu_hours(totals.rework_gpu_seconds)} GPU-hours"
+    measured = f"measured in {totals.rework_known_for:,} of {totals.incidents:,}"
+    return (KeyFigure("Steps made twice", f"{totals.lost_steps:,}", f"{cost}, {measured}"),)
 
 
 def _coverage(coverage: Coverage) -> Iterator[Paragraph]:

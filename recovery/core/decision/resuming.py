@@ -119,7 +119,7 @@ def _awaits_progress(context: ReconcileContext, ledger: Ledger) -> bool:
     """The incident waits for progress, but only after a restart. Without one, the ranks that were left may hang. Nor
     does it wait where a later epoch has begun since: what became of that one is another incident."""
     open_, agent = ledger.current_incident, context.snapshot.agent
-    shown = open_.progress_at is not None or (open_.steps is not None and agent is not None)
+    shown = open_.progress_at is not None or (open_.training_steps is not None and agent is not None)
     if not shown or open_.pinned.resume_timeout_seconds <= 0 or (agent is not None and agent.followed):
         return False
     return lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD
@@ -160,7 +160,7 @@ def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> 
 
 
 def _counts_steps(context: ReconcileContext, ledger: Ledger) -> bool:
-    return ledger.current_incident.steps is not None and context.snapshot.agent is not None
+    return ledger.current_incident.training_steps is not None and context.snapshot.agent is not None
 
 
 def _steps(context: ReconcileContext) -> AgentSteps | None:
@@ -171,17 +171,17 @@ def _steps(context: ReconcileContext) -> AgentSteps | None:
 
 def _continued(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """The ledger with the step that the ranks have continued from."""
-    before, now = ledger.current_incident.steps, _steps(context)
+    before, now = ledger.current_incident.training_steps, _steps(context)
     if before is None or now is None or now.first == before.resumed:
         return ledger
     absolute = before.absolute and now.absolute
-    return ledger.with_incident(steps=msgspec.structs.replace(before, resumed=now.first, absolute=absolute))
+    return ledger.with_incident(training_steps=msgspec.structs.replace(before, resumed=now.first, absolute=absolute))
 
 
 def _passed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
     """When every rank had passed the step at which the failure stopped them, or had made a step, where steps cannot be
     compared. None: not yet."""
-    before, now = ledger.current_incident.steps, _steps(context)
+    before, now = ledger.current_incident.training_steps, _steps(context)
     if before is None or now is None or (before.absolute and now.lowest <= before.before):
         return None
     return min(now.at, context.now)
@@ -190,7 +190,7 @@ def _passed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
 def _steps_made(context: ReconcileContext, ledger: Ledger, *, seconds: int | Literal[""] = "") -> Explanation:
     """`seconds`: how long the ranks had, if that time is over."""
     open_, now = ledger.current_incident, _steps(context)
-    before = open_.steps
+    before = open_.training_steps
     found: dict[str, str | int] = {"step": "", "lowest": "", "lost": "", "passed": False}
     if before is not None and now is not None and before.absolute:
         passed = now.lowest > before.before
@@ -201,9 +201,11 @@ def _steps_made(context: ReconcileContext, ledger: Ledger, *, seconds: int | Lit
 def _awaited(context: ReconcileContext, ledger: Ledger) -> Explanation:
     """What an incident in Resuming waits for."""
     open_ = ledger.current_incident
-    if not _counts_steps(context, ledger) or open_.steps is None or not open_.steps.absolute:
+    if not _counts_steps(context, ledger) or open_.training_steps is None or not open_.training_steps.absolute:
         return because(Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks)
-    return explained(Sentence.WAITING_FOR_STEP, Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks, step=open_.steps.before)
+    return explained(
+        Sentence.WAITING_FOR_STEP, Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks, step=open_.training_steps.before
+    )
 
 
 def _progressed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:

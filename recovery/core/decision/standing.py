@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core.decision import training_steps
 from recovery.core.diagnosis.meeting import CLOCKS_DIFFER_BY, Meeting
 from recovery.core.incident import phases
 from recovery.core.incident.preconditions import ended, needs_force
@@ -32,7 +33,7 @@ _NOT_HUNG = frozenset({Standing.FORMING, Standing.MET})
 
 
 def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
-    """The plan whose ledger has the standing as of this reconcile."""
+    """The plan whose ledger has the standing as of this reconcile, and the step that its training has reached."""
     after = plan.ledger
     if after == Ledger():
         return plan  # a group that never had an incident has no ledger
@@ -54,7 +55,7 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
         after = msgspec.structs.replace(after, standing=standing, met_at=_met_at(after, found, context.now))
         after = noted_loss(after, found) if runs else after
     message = after.incident.message if after.broken != before.broken and after.incident is not None else plan.message
-    return msgspec.structs.replace(plan, ledger=after, message=message)
+    return training_steps.noted(context, before, msgspec.structs.replace(plan, ledger=after, message=message))
 
 
 def still_broken(context: ReconcileContext, ledger: Ledger) -> Explanation | None:

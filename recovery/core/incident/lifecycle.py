@@ -28,7 +28,6 @@ from recovery.core.model.ledger import (
     Closing,
     Considered,
     Incident,
-    IncidentSteps,
     IncidentTotals,
     Ledger,
     MessageRelation,
@@ -39,6 +38,7 @@ from recovery.core.model.ledger import (
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.step import BEFORE_ANY_RESTART, WAITING, Step, StepType
+from recovery.core.model.training_steps import TrainingSteps
 from recovery.core.policy.pinned import pinned_policy_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, Restart
@@ -109,7 +109,7 @@ def open_incident(
         evidence_counts=counted((), disruption.evidence),
         progress_at=progress.updated_at if progress is not None else None,
         probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods) or _joins(agent),
-        steps=_steps_before(agent),
+        training_steps=_steps_before(agent),
     )
     # The time in which the group ran with fewer nodes ends with the failure.
     ledger = sizes.booked(ledger, failed_at)
@@ -138,12 +138,12 @@ def _joins(agent: AgentFacts | None) -> bool:
     return agent is not None and agent.meets
 
 
-def _steps_before(agent: AgentFacts | None) -> IncidentSteps | None:
+def _steps_before(agent: AgentFacts | None) -> TrainingSteps | None:
     """How far the ranks had come when the incident opened. None: no agent reports it."""
     if agent is None or agent.steps is None:
         return None
     found = agent.steps
-    return IncidentSteps(before=found.highest, absolute=found.absolute, step_seconds=found.step_seconds)
+    return TrainingSteps(before=found.highest, absolute=found.absolute, step_seconds=found.step_seconds)
 
 
 def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:

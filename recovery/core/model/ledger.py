@@ -24,6 +24,7 @@ from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
 from recovery.core.model.step import Step
 from recovery.core.model.suspect_log import SuspectLog
+from recovery.core.model.training_steps import TrainingStep, TrainingSteps
 from recovery.core.model.waits import Released, Suspension
 from recovery.core.model.writer_lease import WriterLease
 
@@ -213,33 +214,6 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Ranks hung when the incident closed, because no one restarts them."""
 
 
-class IncidentSteps(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the agents reported about training steps: where the failure stopped the ranks, and where they continued."""
-
-    before: int
-    """The highest step of a rank when the failure happened."""
-    absolute: bool = False
-    """Steps count from the beginning of the training. False: from the start of the processes, so those before and after
-    a restart cannot be compared."""
-    step_seconds: float | None = None
-    """How long a step took before the failure. None: not known."""
-    resumed: int | None = None
-    """The step that the restarted ranks continued from. None: they have made no step yet."""
-
-    @property
-    def lost(self) -> int | None:
-        """How many steps are made twice because of the failure. None: not known."""
-        if self.resumed is None or not self.absolute:
-            return None
-        return max(0, self.before - self.resumed)
-
-    @property
-    def rework_seconds(self) -> float | None:
-        """How long the ranks need for these steps. None: not known."""
-        lost = self.lost
-        return None if lost is None or self.step_seconds is None else round(lost * self.step_seconds, 3)
-
-
 class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One disruption, from its first evidence to its end."""
 
@@ -305,7 +279,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     progress_at: datetime | None = None
     """Date of the latest progress report when the incident opened. In Resuming, the date of a report that only says
     that the new processes begin. None: there was no report, so the incident does not wait in Resuming."""
-    steps: IncidentSteps | None = None
+    training_steps: TrainingSteps | None = None
     """Training steps, as the agents report them. None: no agent had reported steps when the incident opened."""
     rule: str = ""
     """Name of the rule that decided last. Empty: the default (`restart`) decided."""
@@ -426,6 +400,8 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     suspended_at: datetime | None = None
     """When the pods of the group were last deleted by a suspension. A pod that was created before is of an earlier run,
     even if it ends only after the resume. None: no suspension was seen since the ledger exists."""
+    training_step: TrainingStep | None = None
+    """How far the training had come, as its agents reported it. None: no agent has reported a step."""
     incident: Incident | None = None
     """The open incident, or the last one until its RecoveryIncident is recorded. None: there is none."""
     totals: Totals = Totals()

@@ -105,6 +105,7 @@ def test_a_healthy_job_is_reported_from_its_own_objects(cluster: PlainCluster) -
     }
     assert row("llm") == narrow
     assert row("llm", "-o", "wide") == narrow | {
+        "STEP": "-",
         "ACTION": "-",
         "RESTARTS": "0",
         "BUDGET": "10/10",
@@ -123,6 +124,18 @@ def test_an_incident_is_reported_from_its_recovery_group(cluster: PlainCluster) 
     cells = row("llm", "-o", "wide")
     assert (cells["PHASE"], cells["CAUSE"], cells["ACTION"]) == ("TearingDown", "Exit137", "RecreateGroup")
     assert (cells["IDLE-GPUS"], cells["RESTARTS"], cells["BUDGET"]) == ("16", "1", "9/10")
+
+
+def test_the_training_step_is_shown_and_in_resuming_the_one_that_the_ranks_must_pass(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    step = {"lowest": 1100, "highest": 1102, "at": "2026-11-02T08:59:50Z", "absolute": True}
+    status_ = open_incident("Resuming") | {"trainingStep": step}
+    status_["incident"]["trainingSteps"] = {"before": 1200, "absolute": True, "resumed": 1000}
+    cluster.add_group("llm", status_)
+    assert row("llm", "-o", "wide")["STEP"] == "1100/1200"
+    [told] = json.loads(status("-o", "json").stdout)
+    assert told["trainingStep"] == step
 
 
 WOULD = {"restarts": 3, "idleGpuSeconds": 600.0, "platformIdleGpuSeconds": 7800.0}
@@ -335,6 +348,7 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "idleGPUs": 16,
             "size": None,
             "restarts": 1,
+            "trainingStep": None,
             "budget": {"remaining": 9, "limit": 10},
             "policy": {"kind": "RecoveryPolicy", "name": "default", "mode": "Enforce"},
             "paused": False,

@@ -9,6 +9,7 @@ import pytest
 from recovery.core.model.ledger import AttemptAction, IncidentHandling, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.step import Step, StepType
+from recovery.core.model.training_steps import TrainingSteps
 from recovery.report.formats import ReportFormat
 from recovery.report.incident_account import OPEN, account_of
 from recovery.report.phase_accounts import BADPUT
@@ -43,6 +44,28 @@ def test_gpu_seconds_are_split_by_phase_and_by_badput() -> None:
         "infrastructure_recovery_from_disruption": 12 * GPUS,
         "other": 8 * GPUS,
     }
+
+
+@pytest.mark.parametrize(
+    ("steps", "lost", "seconds"),
+    [
+        (None, None, None),
+        (TrainingSteps(before=1200, absolute=True, step_seconds=0.5, resumed=1000), 200, 100.0),
+        (TrainingSteps(before=1200, absolute=True, resumed=1000), 200, None),
+        (TrainingSteps(before=1200, absolute=True, step_seconds=0.5, resumed=1201), 0, 0.0),
+        (TrainingSteps(before=1200, absolute=True, step_seconds=0.5), None, None),
+        (TrainingSteps(before=1200, step_seconds=0.5, resumed=0), None, None),
+    ],
+    ids=["no agent", "measured", "no time of a step", "nothing lost", "not resumed", "cannot be compared"],
+)
+def test_steps_made_twice_are_measured_or_not_known(
+    steps: TrainingSteps | None, lost: int | None, seconds: float | None
+) -> None:
+    account = account_of(record(training_steps=steps), NOW)
+    assert (account.lost_steps, account.rework_seconds) == (lost, seconds)
+    totals = job_report(LLM, found(record(training_steps=steps)), NOW).totals
+    known = (totals.lost_steps, totals.rework_gpu_seconds, totals.rework_known_for)
+    assert known == (lost or 0, (seconds or 0) * GPUS, int(lost is not None))
 
 
 def test_the_report_and_the_metrics_give_a_phase_the_same_badput() -> None:

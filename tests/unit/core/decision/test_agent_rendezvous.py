@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from recovery.core.model.agent_facts import AgentRendezvous, AgentState, AgentSteps, EndedEpoch, RestartedBy
-from recovery.core.model.ledger import Closing, Incident, IncidentSteps, Outcome, Phase
+from recovery.core.model.ledger import Closing, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.model.training_steps import TrainingStep, TrainingSteps
 from recovery.core.policy.resolved import InPlace, Policy
 from tests.unit.core.agents import again, asking, ended, injected, reported, running, with_agent
 from tests.unit.core.driver import Controller, policy
@@ -135,8 +136,8 @@ def test_an_incident_ends_when_every_rank_has_passed_the_step_of_the_failure() -
     end = closing(incident)
     assert (end.outcome, end.outcome_reason) == (Outcome.RECOVERED, Reason.TRAINING_PROGRESSES)
     assert (end.source, end.verified, end.ended_at) == ("agent", True, at(60.5))
-    assert incident.steps == IncidentSteps(before=1200, absolute=True, step_seconds=0.5, resumed=1000)
-    assert (incident.steps.lost, incident.steps.rework_seconds) == (200, 100.0)
+    assert incident.training_steps == TrainingSteps(before=1200, absolute=True, step_seconds=0.5, resumed=1000)
+    assert (incident.training_steps.lost, incident.training_steps.rework_seconds) == (200, 100.0)
 
 
 def test_steps_that_cannot_be_compared_end_it_with_the_first_one() -> None:
@@ -148,8 +149,8 @@ def test_steps_that_cannot_be_compared_end_it_with_the_first_one() -> None:
     controller.settle(with_agent(joined, steps=steps(1, 4.0, first=0, absolute=False)), 4.2)
     [incident] = controller.recorded
     assert (closing(incident).outcome, closing(incident).ended_at) == (Outcome.RECOVERED, at(4))
-    assert incident.steps is not None
-    assert incident.steps.lost is None, "no one knows how far the ranks fell back"
+    assert incident.training_steps is not None
+    assert incident.training_steps.lost is None, "no one knows how far the ranks fell back"
 
 
 @pytest.mark.parametrize("known", [None, steps(1100, 890, first=1000)], ids=["no step", "behind"])
@@ -219,3 +220,22 @@ def test_agents_that_stay_silent_do_not_hold_up_the_end_for_ever() -> None:
     controller.settle(silent, timedelta(minutes=11).total_seconds())
     [incident] = controller.recorded
     assert (closing(incident).source, closing(incident).verified) == ("ready", False)
+
+
+def test_the_ledger_keeps_the_training_step_with_other_writes_and_every_five_minutes() -> None:
+    controller, world = Controller(allows()), lost(steps=steps(1200, -0.2, absolute=False))
+    controller.reconcile(world, 0.2)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    controller.settle(with_agent(joined, received_at=at(4.1), steps=steps(1, 4.0, first=0, absolute=False)), 4.2)
+    assert controller.ledger.training_step == TrainingStep(1, 1, at(4.1))
+    for seconds, kept in ((30, 4.1), (300, 4.1), (310, 310), (330, 310)):
+        later = with_agent(joined, received_at=at(seconds), steps=steps(seconds, seconds, absolute=False))
+        controller.settle(later, seconds)
+        assert controller.ledger.training_step is not None
+        assert controller.ledger.training_step.at == at(kept)
+
+
+def test_a_group_that_never_had_an_incident_is_not_written_for_its_training_step() -> None:
+    controller = Controller(allows())
+    plan = controller.reconcile(reported(training(), AgentState.RUNNING, 0, steps=steps(10, 0)), 0.2)
+    assert (controller.ledger, plan.actions) == (Ledger(), ())
