@@ -1,8 +1,9 @@
 """Python runs this file at its start, because the agent's folder stands first in PYTHONPATH.
 
-In the interpreter of torchrun it executes the agent in torchrun's place. In a rank it installs the hook that records an
-exception, and removes every trace of the agent. In any other interpreter it does nothing. The image's own sitecustomize
-follows in all of them. This file parses on Python 2.7 too, and an error in it never stops an interpreter.
+In the interpreter of torchrun it executes the agent in torchrun's place. In a rank it installs the hooks that record an
+exception and show progress, and removes every other trace of the agent. In any other interpreter it does nothing. The
+image's own sitecustomize follows in all of them. This file parses on Python 2.7 too, and an error in it never stops an
+interpreter.
 """
 
 import os
@@ -10,6 +11,7 @@ import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _MARKER = "_TRAINJOB_RECOVERY_RANK"
+_PAGE = "_TRAINJOB_RECOVERY_PAGE"
 _LAUNCHER = "_TRAINJOB_RECOVERY_LAUNCHER"
 _TORCHRUN = "torch.distributed.run"
 _AGENT = (
@@ -64,8 +66,9 @@ def _take_over():
 
 def _become_rank():
     # type: () -> None
-    """Leave the environment that stock torchrun gives, and load the hook of a rank."""
+    """Leave the environment that stock torchrun gives, and load the hooks of a rank."""
     del os.environ[_MARKER]
+    page = os.environ.pop(_PAGE, None)
     for name in [name for name in os.environ if name.startswith("RECOVERY_AGENT_")]:
         del os.environ[name]
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != _HERE]
@@ -73,12 +76,26 @@ def _become_rank():
         os.environ["PYTHONPATH"] = os.pathsep.join(others)
     else:
         os.environ.pop("PYTHONPATH", None)
-    if sys.version_info >= (3, 10):
-        from _trainjob_recovery import rank_hooks
+    try:
+        if sys.version_info >= (3, 10):
+            _load_hooks(page)
+    finally:
+        if page:
+            os.close(int(page))
 
-        _hooks.append(rank_hooks.install)
-        for name in [name for name in sys.modules if name.split(".")[0] == "_trainjob_recovery"]:
-            del sys.modules[name]
+
+def _load_hooks(page):
+    # type: (str | None) -> None
+    """`page`: the number of an open file, or nothing. None: this is the zygote, which has no progress of its own."""
+    from _trainjob_recovery import rank_hooks
+
+    _hooks.append(rank_hooks.install)
+    if page is not None:
+        from _trainjob_recovery import rank_progress
+
+        _hooks.append(rank_progress.of_rank(page).install)
+    for name in [name for name in sys.modules if name.split(".")[0] == "_trainjob_recovery"]:
+        del sys.modules[name]
 
 
 def _act():

@@ -68,6 +68,41 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Arrived:
+    """Every rank of this slot has called `init_process_group` in this epoch."""
+
+    epoch: int
+    age: float
+    """Seconds since the first of them did."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """That call has returned in every rank of this slot."""
+
+    epoch: int
+    age: float
+    """Seconds since it did in the last of them."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The training steps that the ranks of this slot have made in this epoch."""
+
+    epoch: int
+    lowest: int
+    highest: int
+    first: int
+    """The step before the first one of the epoch. A rank that has made none yet has reached this one."""
+    absolute: bool
+    """They count from the beginning of the training. Otherwise from the start of the ranks."""
+    age: float
+    """Seconds since every rank has reached `lowest`."""
+    step_seconds: float | None
+    """How long a step has taken lately. None: not known."""
+
+
+@dataclass(frozen=True)
 class Failed:
     """A rank of this epoch has failed."""
 
@@ -131,7 +166,7 @@ class Finished:
     """Every slot is done."""
 
 
-FromMember = Started | Failed | Stopped | Done | Leaving | Beat
+FromMember = Started | Arrived | Joined | Steps | Failed | Stopped | Done | Leaving | Beat
 FromBarrier = Permit | StopEpoch | Start | ExitAgent | Finished | Beat
 Message = Hello | Challenge | Proof | Welcome | FromMember | FromBarrier
 

@@ -7,6 +7,8 @@ from .flags import LaunchOptions
 
 MARKER = "_TRAINJOB_RECOVERY_RANK"
 """In the environment of a rank at its start. `sitecustomize` removes it before the script begins."""
+PAGE = "_TRAINJOB_RECOVERY_PAGE"
+"""In the environment of a rank at its start: the open file of its page, or nothing. `sitecustomize` removes it too."""
 LAUNCHER = "_TRAINJOB_RECOVERY_LAUNCHER"
 """The path of the torchrun script that the agent has replaced. Without it, torchrun was started as a module."""
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -30,8 +32,13 @@ def with_folder(environ: Mapping[str, str], folder: str = FOLDER) -> dict[str, s
 
 
 def with_hook(environ: Mapping[str, str], folder: str = FOLDER) -> dict[str, str]:
-    """The same environment, with what brings the hook into the interpreter of a rank."""
+    """The same environment, with what brings the hooks into the interpreter of a rank, or of the zygote."""
     return {**with_folder(environ, folder), MARKER: "1"}
+
+
+def with_page(environ: Mapping[str, str], file: int | None) -> dict[str, str]:
+    """The same environment, with the open file of the rank's page. None: it has none."""
+    return {**environ, PAGE: "" if file is None else str(file)}
 
 
 def sets_one_thread(options: LaunchOptions, environ: Mapping[str, str]) -> bool:

@@ -5,7 +5,10 @@ The start of every rank imports this module, so it imports the rest only when an
 
 import os
 import sys
-from types import TracebackType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # types is not loaded at the start
+    from types import TracebackType
 
 
 def install() -> None:
@@ -13,7 +16,7 @@ def install() -> None:
     owner = os.getpid()
     before = sys.excepthook
 
-    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def excepthook(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
         if os.getpid() == owner and isinstance(error, Exception):
             record(error, trace)
         before(kind, error, trace)
@@ -21,7 +24,7 @@ def install() -> None:
     sys.excepthook = excepthook
 
 
-def record(error: Exception, trace: TracebackType | None) -> None:
+def record(error: Exception, trace: "TracebackType | None") -> None:
     """Write the error file in torch's format. A file that the script has written stays as it is."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,10 @@ from .console import say_on_stderr, write_line
 from .failure_summary import TERMINATION_LOG, RankFailure
 from .flags import LaunchOptions
 from .logs import LogFolders, RankLogs, TailedFile, tailed_files
+from .pages import Page, new_page
 from .processes import ProcessTree, signal_group
-from .rank_environment import rank_environment, sets_one_thread, with_hook, without_agent
+from .rank_environment import rank_environment, sets_one_thread, with_hook, with_page, without_agent
+from .slot_progress import RankProgress
 from .store import StoreHost
 from .zygote import NotForkedError, Zygote, reason_against_zygote
 
@@ -82,6 +84,8 @@ class Ranks:
             if signal.getsignal(number) is signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         self._running: dict[int, _RunningRank] = {}
+        self._pages: list[Page | None] = []
+        """Of the ranks of the present epoch. None: the kernel refuses."""
         self._early: dict[int, int] = {}
         """What ended while a rank was being forked: the rank itself may, before its process id is known."""
         self._forking = False
@@ -100,16 +104,30 @@ class Ranks:
 
         `fork`: fork them from the zygote, where that is possible; else they are executed.
         """
-        self._epoch = epoch
+        self._epoch, self._pages = epoch, []
         self._open_store()
         if epoch == 1 and sets_one_thread(self._options, without_agent(self._environ)):
             self._say("OMP_NUM_THREADS is not set: each rank gets 1, as from torchrun. Tune it for your application.")
         self._stopping = False
         self._failures.clear()
+        self._pages = [new_page() for _ in range(self._options.ranks_per_node)]
+        try:
+            await self._start_ranks(epoch, fork)
+        finally:
+            for page in self._pages:
+                if page is not None:
+                    page.close_file()
+
+    async def _start_ranks(self, epoch: int, fork: bool) -> None:
         logs = self._folders.of_epoch(epoch)
         for local_rank, files in enumerate(logs):
             await self._start_rank(epoch, local_rank, files, fork)
         self._tails = tailed_files(self._options, logs)
+
+    @property
+    def progress(self) -> tuple[int, Sequence[RankProgress]]:
+        """The epoch, and what each of its ranks shows."""
+        return self._epoch, [RankProgress() if page is None else page.read() for page in self._pages]
 
     async def stop(self, *, grace_seconds: float, signal_number: int = signal.SIGTERM) -> bool:
         """End all ranks and everything they have started. False: something waits in the kernel and cannot be ended.
@@ -172,17 +190,19 @@ class Ranks:
             self._options, self._environ, epoch=epoch, local_rank=local_rank, error_file=files.error_file
         )
         rank = _RunningRank(epoch=epoch, local_rank=local_rank, rank=int(environ["RANK"]), error_file=files.error_file)
+        page = self._pages[local_rank]
+        shown = None if page is None else page.file
         with _opened(files.stdout) as stdout, _opened(files.stderr) as stderr:
-            pid = await self._forked(local_rank, environ, stdout, stderr) if fork else None
+            pid = await self._forked(local_rank, environ, stdout, stderr, shown) if fork else None
             if pid is None:
-                pid = self._executed(local_rank, environ, stdout, stderr)
+                pid = self._executed(local_rank, environ, stdout, stderr, shown)
         self._running[pid] = rank
         if pid in self._early:
             self._on_end(pid, self._early[pid])
         self._early.clear()
 
     async def _forked(
-        self, local_rank: int, environ: Mapping[str, str], stdout: int | None, stderr: int | None
+        self, local_rank: int, environ: Mapping[str, str], stdout: int | None, stderr: int | None, page: int | None
     ) -> int | None:
         """The process id of a rank that the zygote forked. None: it is to be executed."""
         if self._zygote is None:
@@ -190,19 +210,22 @@ class Ranks:
         files = [0, 1 if stdout is None else stdout, 2 if stderr is None else stderr]
         self._forking = True
         try:
-            return await self._zygote.fork(local_rank, environ, files)
+            return await self._zygote.fork(local_rank, environ, files, page)
         except NotForkedError as error:
             self._say(f"local rank {local_rank} is executed and not forked from the zygote: {error}")
             return None
         finally:
             self._forking = False
 
-    def _executed(self, local_rank: int, environ: Mapping[str, str], stdout: int | None, stderr: int | None) -> int:
+    def _executed(
+        self, local_rank: int, environ: Mapping[str, str], stdout: int | None, stderr: int | None, page: int | None
+    ) -> int:
         process = subprocess.Popen(
             self._options.command(local_rank),
-            env=with_hook(environ),
+            env=with_page(with_hook(environ), page),
             stdout=stdout,
             stderr=stderr,
+            pass_fds=() if page is None else (page,),
             start_new_session=True,
         )
         # ProcessTree reaps it. Popen would warn of a process that it believes to be running.
@@ -254,9 +277,14 @@ class Ranks:
                 exit_code=code if code >= 0 else None,
                 signal=-code if code < 0 else None,
                 message=failure_summary.last_line(failure)[:_MESSAGE_MAX],
-                step=None,
+                step=self._step_of(rank),
             )
         )
+
+    def _step_of(self, rank: _RunningRank) -> int | None:
+        page = self._pages[rank.local_rank] if rank.epoch == self._epoch and self._pages else None
+        shown = RankProgress() if page is None else page.read()
+        return None if shown.step_at is None else shown.step
 
     def _on_store_end(self, store: StoreHost, code: int) -> None:
         """The next epoch starts another one. Where the port is taken, the ranks would wait for minutes, so that it

@@ -76,14 +76,14 @@ class Zygote:
             self._read_answer()
         return self.why_not is None
 
-    async def fork(self, local_rank: int, environ: Mapping[str, str], files: Sequence[int]) -> int:
-        """Fork a rank with these files as its standard streams. The answer is its process id.
+    async def fork(self, local_rank: int, environ: Mapping[str, str], files: Sequence[int], page: int | None) -> int:
+        """Fork a rank with these files as its standard streams, and its page. The answer is its process id.
 
         Raises NotForkedError where the rank is to be executed.
         """
         if not self.forks:
             raise NotForkedError(self.why_not)
-        return await asyncio.to_thread(self._fork, self._request(local_rank, environ), files)
+        return await asyncio.to_thread(self._fork, self._request(local_rank, environ), files, page)
 
     def close(self) -> None:
         """The host ends when its link is closed."""
@@ -130,11 +130,11 @@ class Zygote:
         except OSError as error:
             self.why_not = f"it does not answer: {error}"
 
-    def _fork(self, request: dict[str, Any], files: Sequence[int]) -> int:
+    def _fork(self, request: dict[str, Any], files: Sequence[int], page: int | None) -> int:
         ours, theirs = os.pipe()
         try:
             try:
-                self._send(request, [*files, theirs])
+                self._send(request, [*files, theirs, *(() if page is None else (page,))])
             except OSError as error:
                 self.why_not = f"it does not answer: {error}"
                 raise NotForkedError(self.why_not) from error

@@ -17,12 +17,19 @@ import types
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from . import rank_hooks, rank_progress
+
 LENGTH = struct.Struct("!Q")
 FILES_MAX = 8
 
 
 def main(link: socket.socket, request: dict[str, Any]) -> None:
     """Import the modules of `request`, then fork a rank for each further request. Returns only in a rank."""
+    # From here on `_trainjob_recovery` is what it is in a rank: the module that a script may import.
+    for name in [name for name in sys.modules if name.split(".")[0] == "_trainjob_recovery"]:
+        del sys.modules[name]
+    progress = rank_progress.Progress()
+    progress.install()
     interrupted: list[bool] = []
     atexit.register(_die_if, interrupted)
     # What stays frozen to the end is never collected, and some libraries report that as a leak.
@@ -39,7 +46,7 @@ def main(link: socket.socket, request: dict[str, Any]) -> None:
             os._exit(0)
         request, files = received
         reason = failed or reason_against_fork()
-        if reason is None and _fork_rank(files, request):
+        if reason is None and _fork_rank(files, request, progress):
             link.close()
             _become(request)
             _run(request, interrupted)
@@ -118,7 +125,7 @@ def reason_against_fork() -> str | None:
     return None
 
 
-def _fork_rank(files: list[int], request: dict[str, Any]) -> bool:
+def _fork_rank(files: list[int], request: dict[str, Any], progress: rank_progress.Progress) -> bool:
     """Fork a rank whose parent is the agent. True in the rank.
 
     The process in between ends at once, so that the rank becomes a child of the agent, which is a subreaper.
@@ -132,9 +139,12 @@ def _fork_rank(files: list[int], request: dict[str, Any]) -> bool:
     os.setsid()
     while os.getppid() != request["agent"]:
         os.sched_yield()
-    stdin, stdout, stderr, reply = files
+    stdin, stdout, stderr, reply, *page = files
     for file, number in ((stdin, 0), (stdout, 1), (stderr, 2)):
         os.dup2(file, number)
+    with suppress(Exception):  # the rank matters more
+        for file in page:
+            progress.open(file)
     os.write(reply, f"{os.getpid()}\n".encode())
     for file in files:
         os.close(file)
@@ -169,11 +179,7 @@ def _become(request: dict[str, Any]) -> None:
 
 def _run(request: dict[str, Any], interrupted: list[bool]) -> None:
     """Run the script as the interpreter would, in a module `__main__` of its own."""
-    from . import rank_hooks
-
     rank_hooks.install()
-    for name in [name for name in sys.modules if name.split(".")[0] == "_trainjob_recovery"]:
-        del sys.modules[name]
     main_module = types.ModuleType("__main__")
     main_module.__dict__.update(__builtins__=sys.modules["builtins"])
     if sys.version_info < (3, 14):
