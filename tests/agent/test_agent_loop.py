@@ -13,6 +13,7 @@ from typing import Any
 from recovery.agent._trainjob_recovery.agent import Agent, Settings, from_admission
 from recovery.agent._trainjob_recovery.ranks import RankExit
 from recovery.agent._trainjob_recovery.report import ReportEndpoint
+from recovery.agent._trainjob_recovery.slot_progress import RankProgress
 from tests.unit.patience import comes
 
 from .fake_controller import FakeController, answer_response, fake_controller, response
@@ -31,6 +32,11 @@ class FakeRanks:
     zygotes: int = 0
     closed: bool = False
     exits: asyncio.Queue[RankExit] = field(default_factory=asyncio.Queue)
+    shows: RankProgress = field(default_factory=RankProgress)
+
+    @property
+    def progress(self) -> tuple[int, list[RankProgress]]:
+        return self.runs or 1, [self.shows] if self.runs else []
 
     async def start(self, epoch: int, fork: bool) -> None:
         assert self.runs is None, "epochs overlap"

@@ -9,6 +9,7 @@ from typing import NoReturn
 from .agent import BARRIER_PORT_OFFSET, Agent, Settings, from_admission
 from .console import flush_all, say_on_stderr
 from .flags import LaunchOptions, LeftToTorchrunError, launch_options
+from .joined_file import joined_path
 from .ranks import Ranks
 from .stock import become_torchrun
 
@@ -27,6 +28,7 @@ def settings_of(options: LaunchOptions, environ: Mapping[str, str]) -> Settings:
         pod=pod,
         node=node,
         controller=controller,
+        joined_file=joined_path(environ, say_on_stderr),
     )
 
 

@@ -1,6 +1,7 @@
 """The agent's loop: joins the ranks of this container, the member of its slot, its link, and in slot 0 the barrier."""
 
 import asyncio
+import contextlib
 import random
 import re
 import secrets
@@ -12,17 +13,36 @@ from typing import Any, Protocol
 
 from .barrier_host import BarrierHost
 from .console import say_on_stderr
+from .joined_file import JoinedFile
 from .link import BarrierLink
-from .member import AgentMember, BeginZygote, Effect, End, MemberSays, RankEnd, StartRanks, StopRanks, Tell
+from .member import (
+    AgentMember,
+    BeginZygote,
+    Effect,
+    End,
+    MemberSays,
+    RankEnd,
+    ShowJoined,
+    StartRanks,
+    StopRanks,
+    Tell,
+)
 from .messages import Failure, FromBarrier, Proof, Welcome
 from .ranks import RankExit
 from .report import ReportEndpoint, controller_of
+from .slot_progress import RankProgress
 from .wire import one_line
 
 BARRIER_PORT_OFFSET = 11
 """The barrier listens at PET_MASTER_PORT + 11."""
 TICK_SECONDS = 0.5
 FLUSH_SECONDS = 2.0
+MEETING_LOOK_SECONDS = 0.05
+"""How often the agent looks at what its ranks show, while they have not joined the others."""
+LOOK_SECONDS = 1.0
+"""The same at other times."""
+QUICK_SECONDS = 900.0
+"""A script whose ranks have not joined for so long may never do so, and costs no quick looks any more."""
 _LARGEST_STEP = 2**53
 _LOOPBACK = ("127.0.0.1", "::1")
 
@@ -36,6 +56,9 @@ class RanksOfNode(Protocol):
 
     @property
     def exits(self) -> Exits: ...
+
+    @property
+    def progress(self) -> tuple[int, Sequence[RankProgress]]: ...
 
     async def start(self, epoch: int, fork: bool) -> None: ...
 
@@ -65,6 +88,8 @@ class Settings:
     node: str
     controller: ReportEndpoint | None
     """None: nothing is reported, so nothing is ever permitted."""
+    joined_file: str | None = None
+    """Where to show that the ranks have joined. None: nowhere."""
 
 
 def from_admission(environ: Mapping[str, str]) -> tuple[str | None, str, str, ReportEndpoint | None]:
@@ -94,6 +119,7 @@ class Agent:
         """None: the barrier is in another slot, or there is none."""
         self._settings = settings
         self._ranks = ranks
+        self._joined_file = JoinedFile(settings.joined_file, say)
         self._say = say
         self._draw = draw or random.Random()  # noqa: S311 - nothing secret is drawn
         self._link: BarrierLink | None = None
@@ -104,6 +130,10 @@ class Agent:
         self._ranks_free = asyncio.Lock()
         self._ranks_left = False
         """Ranks were started since all were stopped."""
+        self._started_at = time.monotonic()
+        """When the present ranks were started."""
+        self._starts = asyncio.Event()
+        """They have just been: they are looked at soon."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -116,6 +146,7 @@ class Agent:
             self._perform(self.member.begin())
             self._essential(self._watch_ranks())
             self._essential(self._tick())
+            self._optional(self._look(), "the look at the ranks", "neither joined ranks nor steps are shown")
             await self._join_the_barrier()
             code = await self._code
             await self._close()
@@ -169,6 +200,7 @@ class Agent:
     async def _close(self) -> None:
         """Nothing of the ranks is left afterwards, and the others know what they must."""
         if self._ranks_left:
+            self._joined_file.remove()
             async with self._ranks_free:
                 await self._ranks.stop(grace_seconds=self._settings.grace_seconds, signal_number=signal.SIGTERM)
         self._ranks.report_failure()
@@ -198,12 +230,16 @@ class Agent:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, StartRanks):
-                self._ranks_left = True
+                self._ranks_left, self._started_at = True, time.monotonic()
+                self._starts.set()
                 self._essential(self._start(effect.epoch, effect.fork))
             elif isinstance(effect, StopRanks):
+                self._joined_file.remove()
                 self._essential(self._stop(signal.Signals[effect.signal_name]))
             elif isinstance(effect, BeginZygote):
                 self._optional(self._ranks.begin_zygote(), "the zygote")
+            elif isinstance(effect, ShowJoined):
+                self._joined_file.show()
             elif isinstance(effect, Tell):
                 if self._link is not None:
                     self._link.send(effect.message)
@@ -213,6 +249,7 @@ class Agent:
                 self._code.set_result(effect.code)
 
     async def _start(self, epoch: int, fork: bool) -> None:
+        self._joined_file.remove()
         async with self._ranks_free:
             try:
                 await self._ranks.start(epoch, fork)
@@ -243,6 +280,16 @@ class Agent:
             await asyncio.sleep(TICK_SECONDS)
             self._perform(self.member.tick(time.monotonic()))
 
+    async def _look(self) -> None:
+        """What the ranks show is noticed soon while they meet. Afterwards no step costs anything here."""
+        while True:
+            quick = self.member.meeting and time.monotonic() < self._started_at + QUICK_SECONDS
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._starts.wait(), MEETING_LOOK_SECONDS if quick else LOOK_SECONDS)
+            self._starts.clear()
+            epoch, ranks = self._ranks.progress
+            self._perform(self.member.on_progress(time.monotonic(), epoch, ranks))
+
     # ---- tasks -------------------------------------------------------------------------------------------------------
 
     def _essential(self, job: Coroutine[Any, Any, None]) -> None:
@@ -253,12 +300,14 @@ class Agent:
         if not task.cancelled() and (error := task.exception()) is not None and not self._code.done():
             self._code.set_exception(error)
 
-    def _optional(self, job: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+    def _optional(
+        self, job: Coroutine[Any, Any, None], name: str, then: str = "nothing is restarted in place"
+    ) -> "asyncio.Task[None]":
         """Without this job the agent goes on as torchrun."""
 
         def on_end(task: "asyncio.Task[None]") -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._say(f"{name} has failed, so that nothing is restarted in place: {error!r}")
+                self._say(f"{name} has failed, so that {then}: {error!r}")
 
         task = self._begin(job)
         task.add_done_callback(on_end)

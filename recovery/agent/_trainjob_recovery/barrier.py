@@ -28,7 +28,9 @@ No state follows exiting and finished.
 
 from dataclasses import dataclass, field, replace
 
+from .job_progress import JobProgress
 from .messages import (
+    Arrived,
     Beat,
     Done,
     ExitAgent,
@@ -37,12 +39,14 @@ from .messages import (
     Finished,
     FromBarrier,
     FromMember,
+    Joined,
     Leaving,
     Permit,
     Proof,
     ReportAnswer,
     Start,
     Started,
+    Steps,
     StopEpoch,
     Stopped,
     Welcome,
@@ -128,6 +132,7 @@ class Barrier:
         self._state_at = now
         self._epoch_at = now
         self._of_epoch = _Progress()
+        self._progress = JobProgress(slots)
         self._members: dict[int, _Slot] = {}
         self._slot_of_link: dict[int, int] = {}
         self._leaving: set[int] = set()
@@ -210,17 +215,20 @@ class Barrier:
             return []
         if isinstance(message, Leaving):
             return self._slot_leaves(now, slot)
-        if message.epoch != self.epoch:
-            return []
+        return self._slot_says(now, slot, message) if message.epoch == self.epoch else []
+
+    def _slot_says(
+        self, now: float, slot: int, message: Started | Arrived | Joined | Steps | Failed | Stopped | Done
+    ) -> list[Effect]:
         if isinstance(message, Started):
             return self._slot_started(now, slot)
+        if isinstance(message, Arrived | Joined | Steps):
+            return self._slot_shows(now, slot, message)
         if isinstance(message, Failed):
             return self._slot_failed(now, slot, message.ended)
         if isinstance(message, Stopped):
             return self._slot_stopped(now, slot, message.stuck)
-        if isinstance(message, Done):
-            return self._slot_done(now, slot)
-        return []
+        return self._slot_done(now, slot)
 
     def _slot_started(self, now: float, slot: int) -> list[Effect]:
         self._of_epoch.started.add(slot)
@@ -228,6 +236,15 @@ class Barrier:
             return []
         self._epoch_at = now
         return self._become("running", now)
+
+    def _slot_shows(self, now: float, slot: int, message: Arrived | Joined | Steps) -> list[Effect]:
+        if isinstance(message, Arrived):
+            news = self._progress.on_arrived(now, slot, message.age)
+        elif isinstance(message, Joined):
+            news = self._progress.on_joined(now, slot, message.age)
+        else:
+            news = self._progress.on_steps(now, slot, message)
+        return [ReportNow()] if news else []
 
     def _slot_failed(self, now: float, slot: int, failure: Failure) -> list[Effect]:
         if slot in self._of_epoch.failed:
@@ -259,6 +276,7 @@ class Barrier:
         self.epoch += 1
         self._epoch_at = now
         self._of_epoch = _Progress()
+        self._progress.begin(self.epoch)
         return [*self._become("starting", now), *self._to_all(Start(self.epoch))]
 
     def _slot_done(self, now: float, slot: int) -> list[Effect]:
@@ -386,6 +404,11 @@ class Barrier:
         linked = set(self._slot_of_link.values())
         return [slot for slot in range(self.slots) if slot not in linked]
 
+    @property
+    def meeting(self) -> bool:
+        """Ranks wait for others in the present epoch, and more of them may come."""
+        return self.state in _RUNS and self._progress.lasts
+
     def report(self, now: float) -> dict[str, object]:
         """What the controller is told: the full state, with ages and not dates."""
         missing = self._missing()
@@ -412,4 +435,5 @@ class Barrier:
                 }
                 for ended in self._ended
             ],
+            **self._progress.fields(now),
         }

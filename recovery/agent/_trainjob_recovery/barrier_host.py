@@ -15,6 +15,8 @@ from .server import Server
 TICK_SECONDS = 1.0
 BEAT_SECONDS = 5.0
 ASKING_EVERY_SECONDS = 1.0
+MEETING_EVERY_SECONDS = 4.5
+"""While ranks wait for others, the controller hears within 5 s whom they wait for."""
 OTHER_REPLICA_AFTER_SECONDS = 0.1
 OTHER_REPLICAS_TRIED = 4
 """How often in a row a replica that stands by may answer before that counts as no answer."""
@@ -127,6 +129,8 @@ class BarrierHost:
             wait_seconds = self._note(result)
             if self.barrier.state == "asking":
                 wait_seconds = ASKING_EVERY_SECONDS
+            elif self.barrier.meeting:
+                wait_seconds = min(wait_seconds, MEETING_EVERY_SECONDS)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait_seconds * self._draw.uniform(0.9, 1.1))
 

@@ -23,6 +23,7 @@ States, and what leads from one to another:
 | ending   | the ranks are stopped                                     | ended, with 1                            |
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .messages import (
@@ -42,6 +43,7 @@ from .messages import (
     Stopped,
     Welcome,
 )
+from .slot_progress import RankProgress, SlotProgress
 
 DECISION_SECONDS = 60.0
 """How long a failed slot waits for a restart to begin."""
@@ -82,6 +84,11 @@ class BeginZygote:
 
 
 @dataclass(frozen=True)
+class ShowJoined:
+    """Every rank of this slot has joined the others."""
+
+
+@dataclass(frozen=True)
 class Tell:
     """Send to the barrier. Without a link it is lost: the member says it again when it is welcomed."""
 
@@ -100,7 +107,7 @@ class MemberSays:
     text: str
 
 
-Effect = StartRanks | StopRanks | BeginZygote | Tell | End | MemberSays
+Effect = StartRanks | StopRanks | BeginZygote | ShowJoined | Tell | End | MemberSays
 
 
 class AgentMember:
@@ -112,6 +119,7 @@ class AgentMember:
         self._slots = slots
         self._local_ranks = local_ranks
         self._started = False
+        self._progress = SlotProgress(1)
         self._succeeded: set[int] = set()
         self._failure: Failure | None = None
         """The first failure of the epoch. None: no rank has failed."""
@@ -154,6 +162,21 @@ class AgentMember:
 
     def on_start_failed(self, why: str) -> list[Effect]:
         return [MemberSays(f"the ranks cannot be started: {why}"), *self._end(1)]
+
+    @property
+    def meeting(self) -> bool:
+        """The ranks run and have not all joined, so that a look at their progress may find that they have."""
+        return self.state == "running" and not self._progress.joined
+
+    def on_progress(self, now: float, epoch: int, ranks: Sequence[RankProgress]) -> list[Effect]:
+        """What the ranks of this epoch show. Call it at least once a second."""
+        if epoch != self.epoch or self.state not in ("running", "done"):
+            return []
+        joined_before = self._progress.joined
+        effects: list[Effect] = [Tell(message) for message in self._progress.look(now, ranks)]
+        if self._progress.joined and not joined_before:
+            effects.append(ShowJoined())
+        return effects
 
     def on_rank_end(self, now: float, end: RankEnd) -> list[Effect]:
         if end.epoch != self.epoch or self.state != "running":
@@ -202,6 +225,7 @@ class AgentMember:
                 self._wait_until += FINISH_SECONDS - UNBOUND_FINISH_SECONDS
         if self._started or self.state == "done":
             effects.append(Tell(Started(self.epoch)))
+        effects += [Tell(message) for message in self._progress.again(now)]
         if self._failure is not None:
             effects.append(Tell(Failed(self.epoch, self._failure)))
         if self.state in ("stopped", "stuck"):
@@ -283,6 +307,7 @@ class AgentMember:
 
     def _run(self, epoch: int, fork: bool) -> list[Effect]:
         self.state, self.epoch = "running", epoch
+        self._progress = SlotProgress(epoch, self._progress.highest)
         self._started = self._ranks_stopped = self._stuck = False
         self._succeeded = set()
         self._failure = None

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from .file_limit import links_allowed
 from .messages import (
+    Arrived,
     Beat,
     Challenge,
     Done,
@@ -19,9 +20,11 @@ from .messages import (
     FromBarrier,
     FromMember,
     Hello,
+    Joined,
     Leaving,
     Proof,
     Started,
+    Steps,
     Stopped,
     Welcome,
 )
@@ -35,7 +38,7 @@ BACKLOG = 4096
 UNREAD_LIMIT_BYTES = 65_536
 _ACCEPTED_AT_ONCE = 4
 """asyncio takes in as many before it looks at any of them. Where no file can be opened, it logs a failure for each."""
-_FROM_MEMBER = (Started, Failed, Stopped, Done, Leaving, Beat)
+_FROM_MEMBER = (Started, Arrived, Joined, Steps, Failed, Stopped, Done, Leaving, Beat)
 
 
 class ServerEvents(Protocol):
