@@ -1,11 +1,14 @@
 """Runs one launch with `Ranks` alone, as the agent does without a barrier.
 
-With RESTARTS in its environment it forks or executes the ranks again after a failure, as in a restart in place.
+With RESTARTS in its environment it forks or executes the ranks again after a failure, as in a restart in place. With
+SHOW, it prints what the ranks of each epoch have shown.
 """
 
 import asyncio
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +42,9 @@ async def epochs(options: flags.LaunchOptions) -> int:
             await ranks.stop(grace_seconds=options.shutdown_timeout_seconds, signal_number=terminated.result())
             break
         assert await ranks.stop(grace_seconds=30)
+        if "SHOW" in os.environ:
+            shown = {"step of the end": ending.result().step, "ranks": [asdict(each) for each in ranks.progress[1]]}
+            print("SHOWN", json.dumps(shown), flush=True)
         if not ending.result().failed:
             code = 0
             break

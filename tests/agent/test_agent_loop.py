@@ -4,13 +4,18 @@ import asyncio
 import contextlib
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from recovery.agent._trainjob_recovery import barrier_host
 from recovery.agent._trainjob_recovery.agent import Agent, Settings, from_admission
+from recovery.agent._trainjob_recovery.joined_file import joined_path
 from recovery.agent._trainjob_recovery.ranks import RankExit
 from recovery.agent._trainjob_recovery.report import ReportEndpoint
 from recovery.agent._trainjob_recovery.slot_progress import RankProgress
@@ -41,7 +46,7 @@ class FakeRanks:
     async def start(self, epoch: int, fork: bool) -> None:
         assert self.runs is None, "epochs overlap"
         self.starts.append((epoch, fork))
-        self.runs = epoch
+        self.runs, self.shows = epoch, RankProgress()
 
     async def stop(self, *, grace_seconds: float, signal_number: int) -> bool:
         self.signals.append(signal_number)
@@ -58,6 +63,15 @@ class FakeRanks:
 
     def report_failure(self) -> None:
         pass
+
+    def arrive(self) -> None:
+        self.shows = RankProgress(time.monotonic())
+
+    def join(self) -> None:
+        self.shows = replace(self.shows, joined_at=time.monotonic())
+
+    def make_step(self, step: int, first: int) -> None:
+        self.shows = replace(self.shows, step=step, first=first, absolute=True, step_at=time.monotonic())
 
     def end(self, exit_code: int) -> None:
         assert self.runs is not None
@@ -90,12 +104,28 @@ class Agents:
 
 
 @asynccontextmanager
-async def running(count: int, controller: ReportEndpoint | None, key: str | None = "uid") -> AsyncIterator[Agents]:
+async def running(
+    count: int, controller: ReportEndpoint | None, key: str | None = "uid", joined_files: Path | None = None
+) -> AsyncIterator[Agents]:
+    """`joined_files`: where the joined file of each slot is."""
     port, said = free_master_port(), list[str]()
     ranks = [FakeRanks(slot) for slot in range(count)]
     agents = [
         Agent(
-            Settings(slot, count, 1, "127.0.0.1", port, 30.0, (), key, f"pod-{slot}", "node", controller),
+            Settings(
+                slot,
+                count,
+                1,
+                "127.0.0.1",
+                port,
+                30.0,
+                (),
+                key,
+                f"pod-{slot}",
+                "node",
+                controller,
+                None if joined_files is None else str(joined_files / f"joined-{slot}"),
+            ),
             ranks[slot],
             say=said.append,
         )
@@ -123,7 +153,7 @@ async def permitted(
 ) -> AsyncIterator[tuple[Agents, FakeController]]:
     async with fake_controller(folder) as fake:
         fake.respond = respond
-        async with running(count, fake.controller) as agents:
+        async with running(count, fake.controller, joined_files=folder) as agents:
             await comes(lambda: agents.permitted)
             await comes(lambda: agents.agents[0].host is not None and agents.agents[0].host.barrier.state == "running")
             yield agents, fake
@@ -231,3 +261,96 @@ def test_what_admission_left_out_is_missing() -> None:
     assert from_admission({}) == (None, "", "", None)
     environ = {"RECOVERY_AGENT_JOB_UID": "uid", "RECOVERY_AGENT_POD": "a b", "RECOVERY_AGENT_NODE": "node-1"}
     assert from_admission(environ) == ("uid", "", "node-1", None)
+
+
+def joined(folder: Path) -> list[str]:
+    """The slots whose joined file is there."""
+    return sorted(path.name.removeprefix("joined-") for path in folder.glob("joined-*"))
+
+
+async def test_ranks_that_join_are_reported_and_shown_to_the_probe_until_they_are_stopped(tmp_path: Path) -> None:
+    async with permitted(tmp_path) as (agents, fake):
+        for each in agents.ranks[:3]:
+            each.arrive()
+        await comes(lambda: fake.reports[-1]["waiting"] == [3])
+        assert joined(tmp_path) == []
+        agents.ranks[3].arrive()
+        for each in agents.ranks:
+            each.join()
+        await comes(lambda: fake.reports[-1]["joined"] == 4)
+        await comes(lambda: joined(tmp_path) == ["0", "1", "2", "3"])
+
+        agents.ranks[2].end(1)
+        await comes(lambda: agents.all_run(2))
+        assert joined(tmp_path) == []
+        await comes(lambda: fake.reports[-1]["state"] == "running" and fake.reports[-1]["waitingCount"] == 4)
+        for each in agents.ranks:
+            each.arrive()
+            each.join()
+        await comes(lambda: fake.reports[-1]["joined"] == 4)
+        assert [each["epoch"] for each in fake.reports[-1]["rendezvous"]] == [1, 2]
+        await comes(lambda: joined(tmp_path) == ["0", "1", "2", "3"])
+        agents.agents[1].on_signal(signal.SIGTERM)
+        assert await agents.codes[1] == 1
+        assert joined(tmp_path) == ["0", "2", "3"]
+
+
+async def test_a_file_of_an_earlier_container_is_removed_before_the_ranks_start(tmp_path: Path) -> None:
+    (tmp_path / "joined-0").touch()
+    async with running(1, None, joined_files=tmp_path) as agents:
+        await comes(lambda: agents.all_run(1))
+        assert joined(tmp_path) == []
+
+
+async def test_a_joined_file_that_cannot_be_written_is_said_and_changes_nothing_else(tmp_path: Path) -> None:
+    async with running(1, None, joined_files=tmp_path / "nowhere") as agents:
+        await comes(lambda: agents.all_run(1))
+        agents.ranks[0].arrive()
+        agents.ranks[0].join()
+        await comes(lambda: any("joined-0 cannot be written" in each for each in agents.said))
+        assert agents.ranks[0].runs == 1
+
+
+async def test_steps_are_reported_once_all_have_made_one_and_once_they_pass_the_failure(tmp_path: Path) -> None:
+    async with permitted(tmp_path) as (agents, fake):
+        for each in agents.ranks:
+            each.arrive()
+            each.join()
+            each.make_step(12, 0)
+        await comes(lambda: fake.reports[-1].get("steps", {}).get("lowest") == 12)
+        agents.ranks[1].end(1)
+        await comes(lambda: agents.all_run(2))
+        for each in agents.ranks:
+            each.make_step(11, 10)
+        await comes(lambda: fake.reports[-1].get("steps", {}).get("lowest") == 11)
+        for each in agents.ranks:
+            each.make_step(13, 10)
+        await comes(lambda: fake.reports[-1]["steps"]["lowest"] == 13)
+        assert fake.reports[-1]["steps"]["first"] == 10
+
+
+async def test_reports_are_frequent_while_ranks_wait_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shorter here than in a pod, where it is some seconds. The controller asks for a report every 30 s."""
+    monkeypatch.setattr(barrier_host, "MEETING_EVERY_SECONDS", 0.05)
+    async with permitted(tmp_path) as (agents, fake):
+        agents.ranks[0].arrive()
+        await comes(lambda: fake.reports[-1]["arrived"] == 1)
+        before = len(fake.reports)
+        await comes(lambda: len(fake.reports) >= before + 5)
+        for each in agents.ranks:
+            each.arrive()
+            each.join()
+        await comes(lambda: fake.reports[-1]["joined"] == 4)
+        after = len(fake.reports)
+        await asyncio.sleep(0.5)  # ten times as long as between two reports before
+        assert len(fake.reports) == after
+
+
+@pytest.mark.parametrize(("given", "path"), [("", None), ("/a/joined", "/a/joined"), ("joined", None)])
+def test_the_joined_file_is_where_the_container_wants_it(given: str, path: str | None) -> None:
+    said: list[str] = []
+    assert joined_path({"RECOVERY_JOINED_FILE": given}, said.append) == path
+    assert len(said) == (given == "joined")
+    assert joined_path({}, said.append) is None

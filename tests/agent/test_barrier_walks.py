@@ -23,6 +23,7 @@ from recovery.agent._trainjob_recovery.messages import (
     Stopped,
     Welcome,
 )
+from recovery.agent._trainjob_recovery.slot_progress import RankProgress
 
 from .groups import IDENTITY, failure
 
@@ -47,6 +48,9 @@ class Slot:
     starts: int = 0
     """The epoch that is being started."""
     failed_at: float | None = None
+    shows: RankProgress = field(default_factory=RankProgress)
+    joined: bool = False
+    """The joined file is there."""
     to_barrier: deque[FromMember] = field(default_factory=deque)
     to_member: deque[object] = field(default_factory=deque)
 
@@ -72,6 +76,8 @@ class Walk:
         self.permitted_until = 0.0
         self.stopped: dict[int, set[int]] = {}
         self.decided: dict[int, set[str]] = {}
+        self.rendezvous: set[int] = set()
+        """The epochs in which all slots have joined."""
         for at, slot in enumerate(self.slots):
             slot.member = AgentMember(count, 1)
             self.of_member(at, slot.member.begin())
@@ -88,7 +94,13 @@ class Walk:
                     assert self.broken or all(each.runs in (None, effect.epoch) for each in self.slots)
                 slot.start_due, slot.starts = self.now + self.draw.uniform(0, 2), effect.epoch
                 slot.runs, slot.failed_at = effect.epoch, None
+                slot.shows, slot.joined = RankProgress(), False
+            elif isinstance(effect, m.ShowJoined):
+                assert slot.runs == slot.member.epoch, "joined ranks run"
+                assert slot.shows.joined_at is not None
+                slot.joined = True
             elif isinstance(effect, m.StopRanks):
+                slot.joined = False
                 slot.stop_due = self.now + self.draw.choice(self.stops)
             elif isinstance(effect, m.Tell) and slot.link is not None:
                 slot.to_barrier.append(effect.message)
@@ -118,6 +130,24 @@ class Walk:
         epochs = [each["epoch"] for each in ended]
         assert epochs == sorted(set(epochs)), "each ended epoch is listed once"
         assert all(each["by"] is not None for each in ended if each["epoch"] < self.barrier.epoch)
+        self.check_rendezvous(report)
+
+    def check_rendezvous(self, report: dict[str, object]) -> None:
+        listed = report["rendezvous"]
+        assert isinstance(listed, list)
+        epochs = [each["epoch"] for each in listed]
+        assert epochs == sorted(set(epochs)), "each rendezvous is listed once"
+        assert report["meets"] == bool(listed)
+        arrived, joined, waiting = report["arrived"], report["joined"], report["waitingCount"]
+        assert isinstance(joined, int)
+        assert isinstance(arrived, int)
+        assert joined <= arrived <= len(self.slots)
+        present = next((each for each in listed if each["epoch"] == self.barrier.epoch), None)
+        assert (arrived > 0) == (present is not None)
+        all_joined = present is not None and present["joinedAgeSeconds"] is not None
+        assert all_joined == (joined == len(self.slots))
+        assert (waiting == 0) == (all_joined or not listed)
+        self.rendezvous.update(each["epoch"] for each in listed if each["joinedAgeSeconds"] is not None)
 
     def cut(self, link: int) -> None:
         for slot in self.slots:
@@ -183,6 +213,8 @@ class Walk:
             slot.runs = None if nothing_left else slot.runs
             self.of_member(at, slot.member.on_stopped(self.now, nothing_left))
         self.of_member(at, slot.member.tick(self.now))
+        if slot.code is None and slot.runs is not None and slot.start_due is None:
+            self.show(at, slot)
         if slot.link is None and slot.code is None and self.draw.random() < 0.6:
             self.dial(at, slot)
         self.deliver_to_barrier(at, slot)
@@ -195,6 +227,19 @@ class Walk:
         slot.failed_at = None if slot.code is not None else slot.failed_at
         if slot.failed_at is not None:
             assert self.now - slot.failed_at < FAILED_LIMIT_SECONDS, "a failed slot neither runs again nor exits"
+
+    def show(self, at: int, slot: Slot) -> None:
+        """The rank of this slot may go on, and its agent looks at it."""
+        assert slot.runs is not None
+        if self.draw.random() < 0.5:
+            shows = slot.shows
+            if shows.joined_at is None:
+                joins = shows.arrived_at is not None and self.draw.random() < 0.8
+                slot.shows = RankProgress(shows.arrived_at or self.now, self.now if joins else None)
+            else:
+                step = shows.step + 1
+                slot.shows = RankProgress(shows.arrived_at, shows.joined_at, step, 0, True, self.now)
+        self.of_member(at, slot.member.on_progress(self.now, slot.runs, [slot.shows]))
 
     def deliver_to_barrier(self, at: int, slot: Slot) -> None:
         while slot.to_barrier:
@@ -260,3 +305,4 @@ def test_the_walks_see_what_matters() -> None:
     assert {"exiting", "leaving", "broken", "finished"} <= states
     decisions = {each for walk in walks for made in walk.decided.values() for each in made}
     assert decisions == {"Restart", "Exit"}
+    assert max(len(walk.rendezvous) for walk in walks) >= 4

@@ -5,18 +5,22 @@ import pytest
 from recovery.agent._trainjob_recovery import member as m
 from recovery.agent._trainjob_recovery.member import AgentMember, BeginZygote, End, RankEnd, StartRanks, StopRanks, Tell
 from recovery.agent._trainjob_recovery.messages import (
+    Arrived,
     Done,
     ExitAgent,
     Failed,
     Finished,
+    Joined,
     Leaving,
     Permit,
     Start,
     Started,
+    Steps,
     StopEpoch,
     Stopped,
     Welcome,
 )
+from recovery.agent._trainjob_recovery.slot_progress import RankProgress
 
 from .groups import IDENTITY, failure
 
@@ -259,3 +263,71 @@ def test_a_member_stays_bound_to_its_first_barrier() -> None:
     member.on_welcome(5.0, Welcome("c" * 16, 1, False, 0.0, 60.0))
     assert member.proof("").bound == IDENTITY
     assert member.state == "running"
+
+
+TRAINS = RankProgress(1.0, 2.0, 8, 7, True, 3.0)
+
+
+def shown(now: float = 4.0, epoch: int = 1) -> list[m.Effect]:
+    """What the barrier is told of a rank that has joined and trains."""
+    steps = Steps(epoch, 8, 8, 7, True, now - 3.0, None)
+    return [Tell(Arrived(epoch, now - 1.0)), Tell(Joined(epoch, now - 2.0)), Tell(steps)]
+
+
+def test_ranks_that_have_joined_are_shown_once_and_told_to_the_barrier() -> None:
+    member = running(ranks=2)
+    assert member.on_progress(1.5, 1, [TRAINS, RankProgress(1.0)]) == [Tell(Arrived(1, 0.5))]
+    assert member.meeting
+    assert member.on_progress(4.0, 1, [TRAINS, TRAINS]) == [*shown()[1:], m.ShowJoined()]
+    assert not member.meeting
+    assert member.on_progress(5.0, 1, [TRAINS, TRAINS]) == []
+
+
+@pytest.mark.parametrize("state", ["failed", "stopping", "stopped", "ending"])
+def test_ranks_that_are_stopped_are_not_shown_as_joined(state: str) -> None:
+    member = running()
+    if state == "failed":
+        fail(member)
+    elif state == "ending":
+        member.on_signal("SIGTERM")
+    else:
+        member.on_message(1.0, StopEpoch(1))
+    if state == "stopped":
+        member.on_stopped(1.1, nothing_left=True)
+    assert member.state == state
+    assert member.on_progress(4.0, 1, [TRAINS]) == []
+    assert not member.meeting
+
+
+def test_what_ranks_of_another_epoch_show_is_ignored() -> None:
+    member = running()
+    assert member.on_progress(4.0, 2, [TRAINS]) == []
+
+
+def test_ranks_that_end_soon_after_they_joined_have_joined() -> None:
+    member = running()
+    succeed(member)
+    assert member.on_progress(4.0, 1, [TRAINS]) == [*shown(), m.ShowJoined()]
+
+
+def test_the_next_epoch_joins_anew_and_knows_how_far_the_one_before_was() -> None:
+    member = running()
+    member.on_progress(4.0, 1, [TRAINS])
+    member.on_message(5.0, StopEpoch(1))
+    member.on_stopped(5.1, nothing_left=True)
+    member.on_message(5.2, Start(2))
+    assert member.meeting
+    assert member.on_progress(6.0, 2, [RankProgress(5.5, 5.6)]) == [
+        Tell(Arrived(2, 0.5)),
+        Tell(Joined(2, 0.4)),
+        m.ShowJoined(),
+    ]
+    member.on_progress(7.0, 2, [RankProgress(5.5, 5.6, 8, 7, True, 6.5)])
+    assert member.on_progress(8.0, 2, [RankProgress(5.5, 5.6, 9, 7, True, 7.5)]) != [], "it has passed step 8"
+
+
+def test_a_new_link_hears_again_what_the_ranks_have_shown() -> None:
+    member = running()
+    member.on_progress(4.0, 1, [TRAINS])
+    effects = member.on_welcome(9.0, Welcome(IDENTITY, 1, True, 600.0, 60.0))
+    assert effects[:4] == [Tell(Started(1)), *shown(9.0)]

@@ -128,7 +128,7 @@ class JobProgress:
         seconds = [steps.step_seconds for steps in said if steps.step_seconds is not None]
         return {
             "lowest": lowest,
-            "highest": max(steps.highest for steps in said),
+            "highest": max(lowest, *(steps.highest for steps in said)),
             "first": first,
             "absolute": all(steps.absolute for steps in said),
             "ageSeconds": round(now - at, 3),
