@@ -67,7 +67,8 @@ def position(context: ReconcileContext, ledger: Ledger, found: Phase) -> Phase:
         return Phase.STOPPING
     if found is not Phase.HEALTHY or restart is None or context.now - restart.started_at >= SILENT_AFTER:
         return found
-    if in_place and agent is None:
+    # A report from before the restart may arrive late. It says nothing about the next epoch.
+    if in_place and (agent is None or agent.key_of(agent.epoch) == ledger.current_incident.target.epoch):
         return phases.later(Phase.STARTING, ledger.phase)
     return Phase.RENDEZVOUS if _must_join(context, ledger) else found
 

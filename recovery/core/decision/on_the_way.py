@@ -96,7 +96,7 @@ def say_after_a_while(
 def not_ready(snapshot: Snapshot) -> Explanation:
     """Which rank is waited for in Rendezvous: all run, but not all are Ready."""
     agent = snapshot.agent
-    if agent is not None and agent.meets:
+    if agent is not None and agent.shows_joins:
         return _not_joined(snapshot, agent)
     late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
     who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"

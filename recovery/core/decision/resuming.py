@@ -77,8 +77,13 @@ def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
 def _met(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """The ledger with the phase Rendezvous, if the agents report one that began and ended between two reconciles."""
     found = context.snapshot.agent.present_rendezvous if context.snapshot.agent is not None else None
-    follows = phases.later(ledger.phase, Phase.STARTING) is Phase.STARTING and lifecycle.restarted(ledger)
-    if found is None or not follows or found.first_at < ledger.current_incident.phases[-1].started_at:
+    earlier = phases.later(ledger.phase, Phase.STARTING) is Phase.STARTING and ledger.phase is not Phase.HELD
+    if (
+        found is None
+        or not earlier
+        or not lifecycle.restarted(ledger)
+        or found.first_at < ledger.current_incident.phases[-1].started_at
+    ):
         return ledger
     return phases.enter(ledger, Phase.RENDEZVOUS, min(found.first_at, context.now))
 
@@ -256,7 +261,7 @@ def _recovered(ledger: Ledger, why: Explanation, ended_at: datetime, source: str
 def _joined(context: ReconcileContext) -> tuple[str, bool]:
     """How the end of Rendezvous is known, and whether the ranks have said so themselves."""
     agent = context.snapshot.agent
-    if agent is not None and agent.meets:
+    if agent is not None and agent.shows_joins:
         return "agent", joined(agent) is not None
     verified = phases.joined_probe(context.snapshot)
     if not verified and any(pod.processes is not None for pod in context.snapshot.pods):

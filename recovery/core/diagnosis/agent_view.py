@@ -65,7 +65,7 @@ def with_processes(
 def _with_joins(snapshot: Snapshot, agent: AgentFacts) -> Snapshot:
     """A pod of these agents is Ready when its ranks have joined. A rendezvous ends in all ranks at once, so no pod is
     Ready before it has."""
-    if not agent.meets:
+    if not agent.shows_joins:
         return msgspec.structs.replace(snapshot, agent=agent)
     joined_at = joined(agent)
     pods = tuple(
@@ -82,7 +82,7 @@ def _with_joins(snapshot: Snapshot, agent: AgentFacts) -> Snapshot:
 def joined(agent: AgentFacts) -> datetime | None:
     """When all ranks had joined in the present epoch. None: they have not, or do not show it."""
     found = agent.present_rendezvous
-    if found is None and agent.followed and agent.meets:
+    if found is None and agent.followed and agent.shows_joins:
         # Only the latest are listed. An epoch is followed by another one once it has run.
         return agent.epoch_since
     return None if found is None else found.joined_at

@@ -142,9 +142,15 @@ class AgentFacts(msgspec.Struct, frozen=True):
     """The report knows a later epoch than the present one, which is shown because an incident is still about it."""
 
     @property
+    def shows_joins(self) -> bool:
+        """The report says whether the ranks have joined. Agents that do not belong together cannot say it: a container
+        that was restarted has a process that is in none of their epochs."""
+        return self.meets and self.state is not AgentState.BROKEN
+
+    @property
     def present_rendezvous(self) -> AgentRendezvous | None:
-        """Of the present epoch. None: no rank of it has arrived yet."""
-        return self.rendezvous_of(self.epoch)
+        """Of the present epoch. None: no rank of it has arrived yet, or that is not known."""
+        return self.rendezvous_of(self.epoch) if self.shows_joins else None
 
     def rendezvous_of(self, epoch: int) -> AgentRendezvous | None:
         """Of that epoch. None: no rank arrived in it, or it is not listed any more."""

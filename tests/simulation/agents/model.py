@@ -5,8 +5,10 @@ server would do with pods and Jobs is only as much as a recreated group needs.
 """
 
 import heapq
+import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -17,23 +19,24 @@ from recovery.agent._trainjob_recovery import member as members
 from recovery.agent._trainjob_recovery.barrier import Barrier
 from recovery.agent._trainjob_recovery.member import AgentMember
 from recovery.agent._trainjob_recovery.messages import Action, Failure, ReportAnswer
+from recovery.agent._trainjob_recovery.slot_progress import RankProgress
 from recovery.core.decision.agent_answer import answer_of
-from recovery.core.model.agent_facts import (
-    AgentAnswer,
-    AgentFacts,
-    AgentOrder,
-    AgentState,
-    EndedEpoch,
-    RestartedBy,
-)
+from recovery.core.model.agent_facts import AgentAnswer, AgentOrder
 from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.policy.resolved import Policy
+from recovery.rendezvous.reports import read_report
+from tests.unit.core.agents import injected
 from tests.unit.core.driver import Controller
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
 
 RANK_STARTS_IN = (0.2, 2.0)
 RANK_STOPS_IN = (0.05, 1.5)
+RANK_ARRIVES_IN = (0.05, 3.0)
+"""From the start of a process until it calls `init_process_group`."""
+RANKS_JOIN_IN = (0.01, 0.5)
+STEPS_A_SECOND = 5
+CHECKPOINT_EVERY_STEPS = 200
 LINK_SECONDS = (0.001, 0.05)
 REPORT_SECONDS = (0.005, 0.5)
 CONTAINER_BACK_IN = 1.0
@@ -51,6 +54,15 @@ class Start(msgspec.Struct, frozen=True):
     """Alone or Answer."""
 
 
+class Shows(msgspec.Struct, frozen=True):
+    """What the program lets the agents see."""
+
+    joins: bool = False
+    steps: bool = False
+    absolute: bool = False
+    """Its steps count from the beginning of the training."""
+
+
 class Slot:
     """One pod: its agent's member, its link, and whether a process of its rank is there."""
 
@@ -62,6 +74,8 @@ class Slot:
         """None: the link is lost, or not there yet."""
         self.process: int | None = None
         """The epoch of the process that is there. None: there is none."""
+        self.shown = RankProgress()
+        """What that process shows its agent."""
         self.alive = True
         """The agent runs."""
 
@@ -69,11 +83,15 @@ class Slot:
 class Cluster:
     """The group `train`, its agents, and the controller that leads."""
 
-    def __init__(self, policy: Policy, random: Random, slots: int = 4) -> None:
+    def __init__(self, policy: Policy, random: Random, slots: int = 4, shows: Shows | None = None) -> None:
         self.random = random
         self.now = 0.0
         self.slots = slots
-        self.world: World = training(slots, restart_policy="OnFailure")
+        self.shows = shows or Shows()
+        self.joined_at: list[float] = []
+        """When all ranks had joined, in any epoch."""
+        self.step = self.checkpoint = 0
+        self.world: World = injected(training(slots, restart_policy="OnFailure"))
         self.controller = Controller(policy)
         self.answers = answer_of
         """How the controller answers. Canaries replace it."""
@@ -122,9 +140,11 @@ class Cluster:
         for slot in list(self.members):
             if slot.alive:
                 self._of_member(slot, slot.member.tick(self.now))
+        self._train()
         if self.members[0].alive:
             self._of_barrier(self.barrier.tick(self.now))
-            if self.barrier.state == "asking" or self.now - self._reported_at >= 30:
+            every_seconds = 5 if self.barrier.meeting else 30
+            if self.barrier.state == "asking" or self.now - self._reported_at >= every_seconds:
                 self._report()
         if not self.controller_away:
             self._reconcile()
@@ -231,14 +251,63 @@ class Cluster:
         others = {each.process for each in of_group if each.process is not None} - {epoch}
         if others and epoch > 1:
             self.overlaps.append(f"epoch {epoch} starts in slot {slot.number} beside {others} at {self.now:.2f}")
-        slot.process = epoch
+        slot.process, slot.shown = epoch, RankProgress()
         self._running_since = self.now
         self._of_member(slot, slot.member.on_started(self.now, epoch))
+        if self.shows.joins:
+            self.after(self._drawn(RANK_ARRIVES_IN), partial(self._arrives_at_rendezvous, slot, epoch))
 
     def _ranks_stop(self, slot: Slot) -> None:
         if slot.alive:
             slot.process = None
             self._of_member(slot, slot.member.on_stopped(self.now, nothing_left=True))
+
+    # --- what they show ----------------------------------------------------------------------------------------------
+
+    def _arrives_at_rendezvous(self, slot: Slot, epoch: int) -> None:
+        if not slot.alive or slot.process != epoch or slot not in self.members:
+            return
+        slot.shown = replace(slot.shown, arrived_at=self.now)
+        self._looks(slot)
+        if self._all_show("arrived_at", epoch):
+            self.after(self._drawn(RANKS_JOIN_IN), partial(self._join, epoch, tuple(self.members)))
+
+    def _join(self, epoch: int, members_: tuple[Slot, ...]) -> None:
+        """A rendezvous ends in all ranks, or in none."""
+        if tuple(self.members) != members_ or not self._all_show("arrived_at", epoch):
+            return
+        self.joined_at.append(self.now)
+        self.step = self.checkpoint
+        for slot in self.members:
+            slot.shown = replace(slot.shown, joined_at=self.now)
+            self._looks(slot)
+
+    def _all_show(self, what: str, epoch: int) -> bool:
+        return all(each.alive and each.process == epoch and getattr(each.shown, what) for each in self.members)
+
+    def _train(self) -> None:
+        """A second of the training, which all ranks make or none."""
+        epoch = self.members[0].process
+        if not self.shows.steps or epoch is None or not self._all_show("joined_at", epoch):
+            return
+        self.step += STEPS_A_SECOND
+        for slot in self.members:
+            base = 0 if self.shows.absolute else self.checkpoint
+            slot.shown = replace(
+                slot.shown,
+                step=self.step - base,
+                first=slot.shown.first if slot.shown.step_at else self.checkpoint - base,
+                absolute=self.shows.absolute,
+                step_at=self.now,
+            )
+            self._looks(slot)
+        if self.step - self.checkpoint >= CHECKPOINT_EVERY_STEPS and self.shows.absolute:
+            self.checkpoint = self.step
+
+    def _looks(self, slot: Slot) -> None:
+        """Its agent looks at what its rank shows."""
+        if slot.alive and slot.process is not None:
+            self._of_member(slot, slot.member.on_progress(self.now, slot.process, [slot.shown]))
 
     # --- effects -----------------------------------------------------------------------------------------------------
 
@@ -303,7 +372,14 @@ class Cluster:
             return
         self._sequence += 1
         self.arrived |= {(barrier.identity, each["epoch"]) for each in report["ended"] if each["by"]}  # type: ignore
-        self.world = msgspec.structs.replace(self.world, agent=self._facts(report))
+        facts = read_report(
+            json.dumps(report).encode(),
+            job_uid=self.world.job.uid,
+            pod_uid=self.world.pod(0).uid,
+            received_at=at(self.now),
+            sequence=self._sequence,
+        )
+        self.world = msgspec.structs.replace(self.world, agent=facts)
         self._reconcile()
         answer = self.answers(self.world.snapshot(), self.controller.ledger, self._policy, at(self.now))
         epoch = report["epoch"]
@@ -332,45 +408,6 @@ class Cluster:
     def _policy(self) -> Policy:
         assert isinstance(self.controller.policy, Policy)
         return self.controller.policy
-
-    def _facts(self, report: dict[str, object]) -> AgentFacts:
-        """What the endpoint makes of a report."""
-        ends: list[dict[str, object]] = report["ended"]  # type: ignore[assignment]
-
-        def ago(age: object) -> float:
-            assert isinstance(age, float)
-            return self.now - age
-
-        return AgentFacts(
-            job_uid=self.world.job.uid,
-            pod_uid=self.world.pod(0).uid,
-            barrier=str(report["barrier"]),
-            epoch=int(str(report["epoch"])),
-            state=AgentState(str(report["state"])),
-            state_since=at(ago(report["stateAgeSeconds"])),
-            epoch_since=at(ago(report["epochAgeSeconds"])),
-            slots=self.slots,
-            received_at=at(self.now),
-            sequence=self._sequence,
-            missing=tuple(report["missing"]),  # type: ignore[arg-type]
-            missing_count=int(str(report["missingCount"])),
-            restarted=tuple(report["restarted"]),  # type: ignore[arg-type]
-            stuck=tuple(report["stuck"]),  # type: ignore[arg-type]
-            ended=tuple(
-                EndedEpoch(
-                    epoch=int(str(each["epoch"])),
-                    slot=int(str(each["slot"])),
-                    rank=int(str(each["rank"])),
-                    exit_code=None,
-                    signal=9,
-                    ended_at=at(ago(each["ageSeconds"])),
-                    message=str(each["message"]),
-                    by=None if each["by"] is None else RestartedBy(str(each["by"])),
-                    ran=bool(each["ran"]),
-                )
-                for each in ends
-            ),
-        )
 
     def _reconcile(self) -> None:
         """Reconciles until nothing is due, and does what the plans say to the pods."""

@@ -3,7 +3,8 @@
 import pytest
 
 from recovery.agent._trainjob_recovery.barrier import Barrier
-from recovery.core.decision import in_place, in_place_watch
+from recovery.core.decision import in_place, in_place_watch, resuming
+from recovery.core.diagnosis import agent_view
 from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.plan.context import ReconcileContext
@@ -63,3 +64,15 @@ def test_a_restart_alone_without_permission_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Barrier, "_permitted", lambda self, now: True)
     monkeypatch.setattr(Barrier, "_alone_left", lambda self: 1)
     assert violated()
+
+
+def test_a_recovery_before_all_ranks_have_joined_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_view, "joined", lambda agent: agent.epoch_since)
+    monkeypatch.setattr(resuming, "joined", lambda agent: agent.epoch_since)
+    assert violated("no ranks had joined")
+
+
+def test_the_walks_have_programs_that_show_nothing_joins_or_steps() -> None:
+    shown = {(each.joins, each.steps, each.absolute) for each in (Walk(seed).cluster.shows for seed in SEEDS)}
+    assert {(False, False), (True, False), (True, True)} == {each[:2] for each in shown}
+    assert {True, False} == {each[2] for each in shown if each[1]}

@@ -8,8 +8,9 @@ import msgspec
 from recovery.core.model.ledger import AttemptAction, Incident, Phase
 from recovery.core.policy.resolved import InPlace, Policy
 from recovery.core.policy.spec import Mode
-from tests.simulation.agents.model import Cluster, Start
+from tests.simulation.agents.model import Cluster, Shows, Start
 from tests.unit.core.driver import Controller, policy
+from tests.unit.core.world import at
 
 FAULTS_UNTIL = 900.0
 QUIET_UNTIL = 2400.0
@@ -23,7 +24,7 @@ class Walk:
         self.random = Random(seed)
         self.seed = seed
         self.policy = _drawn_policy(self.random)
-        self.cluster = Cluster(self.policy, self.random)
+        self.cluster = Cluster(self.policy, self.random, shows=_drawn_shows(self.random))
         self.faults: list[str] = []
 
     def run(self) -> None:
@@ -94,6 +95,7 @@ class Walk:
         if not left_to_a_person and len({slot.process for slot in cluster.members}) > 1 and self._bound_together():
             yield f"the ranks are in several epochs: {[slot.process for slot in cluster.members]}"
         yield from self._of_starts()
+        yield from self._of_ends()
         never = not self.policy.in_place.enabled or self.policy.mode is Mode.OBSERVE
         if never and cluster.starts:
             yield f"restarted in place without a permission: {cluster.starts[0]}"
@@ -117,6 +119,17 @@ class Walk:
             if name not in begun and not any(self._was_given_up(each, name) for each in self._incidents()):
                 yield f"{name} is in the ledger, and no agent restarted it"
 
+    def _of_ends(self) -> Iterator[str]:
+        """An incident that agents have verified ended after all ranks had joined. (One that was found when all had met
+        again has no length.)"""
+        for incident in self.cluster.controller.recorded:
+            closing = incident.closing
+            if closing is None or closing.source != "agent" or not closing.verified:
+                continue
+            began, ended = ((each - at(0)).total_seconds() for each in (incident.started_at, closing.ended_at))
+            if began < ended and not any(began <= joined <= ended + 0.001 for joined in self.cluster.joined_at):
+                yield f"incident {incident.id} has recovered at {ended:.1f}, and no ranks had joined since {began:.1f}"
+
     def _is_known(self, start: Start, name: str) -> bool:
         """The restart is no attempt of the ledger, and need not be: the agents made it alone, and either the end before
         it is part of an incident about more, or the barrier ended before a report of it arrived."""
@@ -134,6 +147,11 @@ class Walk:
     def _was_given_up(incident: Incident, name: str) -> bool:
         """The group was recreated, or held, or its container was restarted, before the agents had the answer."""
         return incident.target.epoch != name or incident.attempts[-1].action is not AttemptAction.RESTART_IN_PLACE
+
+
+def _drawn_shows(random: Random) -> Shows:
+    joins = random.random() < 0.7
+    return Shows(joins=joins, steps=joins and random.random() < 0.6, absolute=random.random() < 0.7)
 
 
 def _drawn_policy(random: Random) -> Policy:
