@@ -2,6 +2,7 @@
 
 import gc
 import os
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ class Tensor:
 @dataclass(eq=False)
 class Optimizer:
     state: Any = field(default_factory=dict)
+    param_groups: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Rank:
@@ -95,6 +97,90 @@ def test_a_weight_that_was_added_late_does_not_hide_how_far_the_others_are() -> 
     rank = Rank()
     rank.steps(Optimizer({"late": {"step": 3}, "old": {"step": 1001}, "frozen": {}}))
     assert rank.shows == (1001, 1000, True)
+
+
+def test_an_optimizer_may_count_its_steps_for_a_group_of_weights() -> None:
+    """As those of apex do."""
+    rank = Rank()
+    rank.steps(Optimizer({"weight": {"exp_avg": 1}}, [{"lr": 0.1, "step": 1001}]), 2)
+    assert rank.shows == (1002, 1000, True)
+
+
+def test_a_checkpoint_that_is_loaded_after_the_first_step_counts_from_its_step() -> None:
+    rank, optimizer = Rank(), Optimizer({"weight": {"step": 1}})
+    rank.steps(optimizer)
+    optimizer.state = {"weight": {"step": 1001}}
+    rank.steps(optimizer, 2)
+    assert rank.shows == (1002, 1000, True)
+
+
+def test_the_step_that_torch_makes_to_load_a_checkpoint_is_none_of_the_training() -> None:
+    """`set_optimizer_state_dict` steps once with a learning rate of 0, so that the optimizer has a state."""
+    rank, optimizer = Rank(), Optimizer({"weight": {"step": 1}}, [{"lr": Tensor(0.0)}, {"lr": 0.0}])
+    rank.steps(optimizer)
+    assert rank.page.read().step_at is None
+    optimizer.state, optimizer.param_groups = {"weight": {"step": 1001}}, [{"lr": 0.1}]
+    rank.steps(optimizer)
+    assert rank.shows == (1001, 1000, True)
+
+
+def test_a_learning_rate_on_a_gpu_is_not_touched_either() -> None:
+    rank = Rank()
+    rank.steps(Optimizer({}, [{"lr": Tensor(0.0, "cuda")}]))
+    assert rank.shows == (1, 0, False)
+
+
+def test_a_warm_up_that_begins_with_a_rate_of_0_shows_its_second_step() -> None:
+    rank, optimizer = Rank(), Optimizer({}, [{"lr": 0.0}])
+    rank.steps(optimizer)
+    assert rank.page.read().step_at is None
+    optimizer.param_groups[0]["lr"] = 0.1
+    rank.steps(optimizer)
+    assert rank.shows == (2, 0, False)
+
+
+def test_a_program_may_go_back_to_a_checkpoint() -> None:
+    rank, optimizer = Rank(), Optimizer({"weight": {"step": 1001}})
+    rank.steps(optimizer, 100)
+    optimizer.state = {"weight": {"step": 1051}}
+    rank.steps(optimizer, 2)
+    assert rank.shows == (1052, 1000, True)
+
+
+def test_a_state_that_is_another_one_each_time_is_not_read_for_ever() -> None:
+    class State(dict[str, Any]):
+        reads = 0
+
+        def values(self) -> Any:
+            State.reads += 1
+            return super().values()
+
+    class Wrapper:
+        def __init__(self) -> None:
+            self.given: list[State] = []
+
+        @property
+        def state(self) -> State:
+            self.given.append(State())
+            return self.given[-1]
+
+    rank, wrapper = Rank(), Wrapper()
+    rank.steps(wrapper, 100)
+    assert rank.shows[0] == 100
+    assert State.reads == 16
+
+
+def test_the_state_of_an_optimizer_is_not_kept() -> None:
+    """It may be most of the memory of a GPU."""
+
+    class State(dict[str, Any]):
+        pass
+
+    rank, optimizer = Rank(), Optimizer(State())
+    gone = weakref.ref(optimizer.state)
+    rank.steps(optimizer, 2)
+    optimizer.state = State()
+    assert gone() is None
 
 
 def test_of_several_optimizers_the_highest_count_is_the_step() -> None:

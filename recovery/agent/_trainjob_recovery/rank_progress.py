@@ -27,11 +27,27 @@ ARRIVED_AT, JOINED_AT, STEP_AT = 0, 1, 2
 STEP, FIRST_STEP, ABSOLUTE = 3, 4, 5
 """The words of a page that are integers."""
 STEP_MAX = 2**53
+_READS_MAX = 16
+"""How often the state of an optimizer is read. It may be another one at each step."""
 
 _PACKAGE = "_trainjob_recovery"
 _GROUPS = ("torch.distributed.distributed_c10d", "torch.distributed")
 _OPTIMIZER = "torch.optim.optimizer"
 _WATCHED = (*_GROUPS, _OPTIMIZER, "torch")
+
+
+class _Count:
+    """How often an optimizer has stepped."""
+
+    __slots__ = ("gone", "reads", "state", "steps")
+
+    def __init__(self, gone: "Any") -> None:
+        self.gone = gone
+        """Notices that the optimizer is gone. It must not be kept."""
+        self.steps = 0
+        self.state = 0
+        """The id of its state, which is another one after a checkpoint was loaded. It must not be kept either."""
+        self.reads = 0
 
 
 class Progress:
@@ -41,8 +57,8 @@ class Progress:
         self._times: Any = None
         """A view of the page. None: this process shows nothing."""
         self._numbers: Any = None
-        self._counts: dict[int, list[Any]] = {}
-        """By the id of an optimizer: how often it has stepped, and what notices that it is gone."""
+        self._counts: dict[int, _Count] = {}
+        """By the id of an optimizer."""
         self._script_says = False
         """The script says its steps itself, so the optimizers do not count any more."""
         self._hooked = False
@@ -101,27 +117,34 @@ class Progress:
             if numbers is None or self._script_says:
                 return
             known = self._counts.get(id(optimizer))
-            if known is None:
-                known = self._first_step(optimizer, numbers)
-            else:
-                known[0] += 1
-            if known[0] > numbers[STEP]:
-                numbers[STEP] = known[0]
+            if known is not None and (known.state == id(optimizer.state) or known.reads == _READS_MAX):
+                known.steps += 1
+            elif (known := self._read(optimizer, known)) is None:
+                return
+            if known.steps > numbers[STEP]:
+                numbers[STEP] = known.steps
                 self._times[STEP_AT] = time.monotonic()
         except Exception:  # noqa: BLE001, S110 - the program matters more
             pass
 
-    def _first_step(self, optimizer: "Any", numbers: "Any") -> "list[Any]":
+    def _read(self, optimizer: "Any", known: "_Count | None") -> "_Count | None":
+        """Look at an optimizer that is new, or that has loaded a state. None: this was no step of the training."""
         from weakref import ref
 
-        key, counts = id(optimizer), self._counts
-        done = _steps_in_state(optimizer)
-        known: list[Any] = [done or 1, ref(optimizer, lambda _: counts.pop(key, None))]
-        counts[key] = known
+        numbers, counts, key = self._numbers, self._counts, id(optimizer)
+        new = known is None
+        if known is None:
+            known = counts[key] = _Count(ref(optimizer, lambda _: counts.pop(key, None)))
+        before, done = known.steps, _steps_in_state(optimizer)
+        known.steps = before + 1 if done is None else done
+        known.state, known.reads = id(optimizer.state), known.reads + 1
         if done is not None:
             numbers[ABSOLUTE] = 1
-        numbers[FIRST_STEP] = max(numbers[FIRST_STEP], known[0] - 1)
-        return known
+        if new or known.steps > before + 1:
+            numbers[FIRST_STEP] = max(numbers[FIRST_STEP], known.steps - 1)
+        elif numbers[STEP] == before:  # the program goes back to a checkpoint
+            numbers[STEP] = known.steps - 1
+        return None if new and _changes_nothing(optimizer) else known
 
     def say(self, done: "Any") -> None:
         """The script has made so many steps."""
@@ -245,19 +268,30 @@ def _steps_in_state(optimizer: "Any") -> int | None:
     """The steps of an optimizer that counts them itself. None: it does not, or on a GPU, which is never waited for."""
     highest = None
     try:
-        for state in optimizer.state.values():
-            step = state.get("step")
-            if step is None:
+        for state in [*optimizer.state.values(), *getattr(optimizer, "param_groups", ())]:
+            if (value := state.get("step")) is None:
                 continue
-            if not isinstance(step, (int, float)):
-                if step.device.type != "cpu":
-                    return None
-                step = step.item()
+            if (step := _number(value)) is None:
+                return None
             if 1 <= step <= STEP_MAX:
                 highest = max(highest or 0, int(step))
     except Exception:  # noqa: BLE001 - it is the state of any optimizer
         return None
     return highest
+
+
+def _changes_nothing(optimizer: "Any") -> bool:
+    """Its learning rates are 0, as in the step that torch makes to have a state into which a checkpoint is loaded."""
+    rates = [_number(group["lr"]) for group in getattr(optimizer, "param_groups", ()) if "lr" in group]
+    return bool(rates) and all(rate == 0 for rate in rates)
+
+
+def _number(value: "Any") -> float | None:
+    """A number, or a tensor of one. None: it is on a GPU."""
+    if isinstance(value, (int, float)):
+        return value
+    number: float | None = value.item() if value.device.type == "cpu" else None
+    return number
 
 
 class _Watched(ModuleSpec):
