@@ -74,11 +74,14 @@ class Progress:
 
     def install(self) -> None:
         """Watch what the program imports from now on, and what it has imported."""
-        os.register_at_fork(after_in_child=self.forget)
-        sys.meta_path.insert(0, _Finder(self))
-        for name in _WATCHED:
-            if _is_loaded(name):
-                self.imported(name)
+        try:
+            os.register_at_fork(after_in_child=self.forget)
+            sys.meta_path.insert(0, _Finder(self))
+            for name in _WATCHED:
+                if _is_loaded(name):
+                    self.imported(name)
+        except Exception:  # noqa: BLE001, S110 - the program matters more
+            pass
 
     def imported(self, name: str) -> None:
         """This module of torch was imported."""

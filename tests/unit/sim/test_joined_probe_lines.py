@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 
+from recovery.agent._trainjob_recovery import joined_file
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.kube.projections.pods import decode_pod
 from tests.held_port import held_port
@@ -137,7 +138,10 @@ def is_open(port: int) -> bool:
 
 def test_the_probes_ask_for_what_the_lines_write_and_the_controller_knows_the_runtime_by_its_annotation() -> None:
     assert (BY_FILE.count(FILE), BY_PORT.count(f'("", {PORT})')) == (1, 1)
-    by_file, by_port = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", GUIDE, flags=re.DOTALL))
+    by_agent, by_file, by_port = (
+        yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", GUIDE, flags=re.DOTALL)
+    )
+    assert by_agent["env"] == [{"name": joined_file.VARIABLE, "value": FILE}]
     assert by_file["readinessProbe"]["exec"]["command"] == ["test", "-f", FILE]
     assert by_port["readinessProbe"]["tcpSocket"]["port"] == PORT
     template = prepared_pod_template()
