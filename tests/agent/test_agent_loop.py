@@ -41,7 +41,7 @@ class FakeRanks:
 
     @property
     def progress(self) -> tuple[int, list[RankProgress]]:
-        return self.runs or 1, [self.shows] if self.runs else []
+        return (self.starts[-1][0], [self.shows]) if self.starts else (1, [])
 
     async def start(self, epoch: int, fork: bool) -> None:
         assert self.runs is None, "epochs overlap"
@@ -318,14 +318,16 @@ async def test_steps_are_reported_once_all_have_made_one_and_once_they_pass_the_
             each.join()
             each.make_step(12, 0)
         await comes(lambda: fake.reports[-1].get("steps", {}).get("lowest") == 12)
+        for each in agents.ranks:
+            each.make_step(20, 0)
         agents.ranks[1].end(1)
         await comes(lambda: agents.all_run(2))
         for each in agents.ranks:
             each.make_step(11, 10)
         await comes(lambda: fake.reports[-1].get("steps", {}).get("lowest") == 11)
         for each in agents.ranks:
-            each.make_step(13, 10)
-        await comes(lambda: fake.reports[-1]["steps"]["lowest"] == 13)
+            each.make_step(21, 10)
+        await comes(lambda: fake.reports[-1]["steps"]["lowest"] == 21)
         assert fake.reports[-1]["steps"]["first"] == 10
 
 

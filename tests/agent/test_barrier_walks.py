@@ -211,6 +211,7 @@ class Walk:
         if slot.stop_due is not None and self.now >= slot.stop_due and slot.start_due is None:
             slot.stop_due, nothing_left = None, self.draw.random() >= self.stuck
             slot.runs = None if nothing_left else slot.runs
+            self.of_member(at, slot.member.on_last_progress(self.now, slot.member.epoch, [slot.shows]))
             self.of_member(at, slot.member.on_stopped(self.now, nothing_left))
         self.of_member(at, slot.member.tick(self.now))
         if slot.code is None and slot.runs is not None and slot.start_due is None:

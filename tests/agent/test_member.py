@@ -326,6 +326,13 @@ def test_the_next_epoch_joins_anew_and_knows_how_far_the_one_before_was() -> Non
     assert member.on_progress(8.0, 2, [RankProgress(5.5, 5.6, 9, 7, True, 7.5)]) != [], "it has passed step 8"
 
 
+def test_the_barrier_hears_how_far_stopped_ranks_were_before_it_hears_that_they_are_stopped() -> None:
+    member = running()
+    member.on_message(5.0, StopEpoch(1))
+    assert member.on_last_progress(6.0, 2, [TRAINS]) == []
+    assert member.on_last_progress(6.0, 1, [TRAINS]) == [shown(6.0)[-1]]
+
+
 def test_a_new_link_hears_again_what_the_ranks_have_shown() -> None:
     member = running()
     member.on_progress(4.0, 1, [TRAINS])

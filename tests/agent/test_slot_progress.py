@@ -91,7 +91,18 @@ def test_steps_are_said_at_once_when_they_pass_those_of_the_epoch_before() -> No
     slot.look(10.0, [at_step(11, 9.5, first=10)])
     assert slot.look(11.0, [at_step(12, 10.5, first=10)]) == []
     assert slot.look(12.0, [at_step(13, 11.5, first=10)]) == [Steps(2, 13, 13, 10, True, 0.5, 1.0)]
-    assert slot.look(13.0, [at_step(14, 12.5, first=10)]) == []
+    assert slot.look(12.1, [at_step(13, 11.5, first=10)]) == []
+    again = slot.look(13.0, [at_step(14, 12.5, first=10)])
+    assert again == [Steps(2, 14, 14, 10, True, 0.5, 1.0)], "other slots may have been one step further"
+    assert slot.look(14.0, [at_step(15, 13.5, first=10)]) == []
+
+
+def test_ranks_that_were_stopped_say_how_far_they_were() -> None:
+    slot = SlotProgress(1)
+    slot.look(10.0, [at_step(4, 9.0)])
+    assert slot.look_last(12.0, [at_step(9, 11.0)]) == [Steps(1, 9, 9, 0, True, 1.0, 0.4)]
+    assert slot.look_last(13.0, [at_step(9, 11.0)]) == []
+    assert SlotProgress(1).look_last(13.0, [WAITING]) == []
 
 
 def test_relative_steps_of_one_rank_make_those_of_the_slot_relative() -> None:

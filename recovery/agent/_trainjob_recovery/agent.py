@@ -262,6 +262,8 @@ class Agent:
         async with self._ranks_free:
             nothing_left = await self._ranks.stop(grace_seconds=self._settings.grace_seconds, signal_number=number)
             self._ranks_left = False
+        epoch, ranks = self._ranks.progress
+        self._perform(self.member.on_last_progress(time.monotonic(), epoch, ranks))
         self._perform(self.member.on_stopped(time.monotonic(), nothing_left))
 
     async def _watch_ranks(self) -> None:

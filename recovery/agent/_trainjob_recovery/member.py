@@ -178,6 +178,10 @@ class AgentMember:
             effects.append(ShowJoined())
         return effects
 
+    def on_last_progress(self, now: float, epoch: int, ranks: Sequence[RankProgress]) -> list[Effect]:
+        """What the ranks of this epoch have shown in the end. Call it when they are stopped, before `on_stopped`."""
+        return [Tell(message) for message in self._progress.look_last(now, ranks)] if epoch == self.epoch else []
+
     def on_rank_end(self, now: float, end: RankEnd) -> list[Effect]:
         if end.epoch != self.epoch or self.state != "running":
             return []

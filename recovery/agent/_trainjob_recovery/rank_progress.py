@@ -319,6 +319,9 @@ class _Watched(ModuleSpec):
                 progress.imported(self.name)
 
 
+_Watched.__name__ = _Watched.__qualname__ = "ModuleSpec"
+
+
 class _Finder:
     """Stands first among the finders. It finds what the others find, and the module that a script may import."""
 
@@ -353,6 +356,5 @@ class _Finder:
             """Say that the training has made so many steps, in all its runs. Call it after each step."""
             say(done)
 
-        step.__module__ = step.__qualname__ = _PACKAGE
-        step.__qualname__ = "step"
+        step.__module__, step.__qualname__ = _PACKAGE, "step"
         module.step = step  # type: ignore[attr-defined]

@@ -76,6 +76,10 @@ class SlotProgress:
             said.append(Joined(self.epoch, _age(now, self._joined_at)))
         return said + self._look_at_steps(now, ranks)
 
+    def look_last(self, now: float, ranks: Sequence[RankProgress]) -> list[Said]:
+        """What the barrier is to know of ranks that were stopped: how far they were."""
+        return self._look_at_steps(now, ranks, at_once=True)
+
     def again(self, now: float) -> list[Said]:
         """All that the barrier was told."""
         said: list[Said] = []
@@ -87,7 +91,7 @@ class SlotProgress:
             said.append(replace(self._steps, age=_age(now, self._steps_at)))
         return said
 
-    def _look_at_steps(self, now: float, ranks: Sequence[RankProgress]) -> list[Said]:
+    def _look_at_steps(self, now: float, ranks: Sequence[RankProgress], *, at_once: bool = False) -> list[Said]:
         stepped = [(rank.step, rank.step_at, rank) for rank in ranks if rank.step_at is not None]
         if not stepped:
             return []
@@ -99,7 +103,7 @@ class SlotProgress:
         # A rank that has made no step has reached the one before the first.
         lowest = min(step for step, _, _ in stepped) if complete else first
         at = max(at for step, at, _ in stepped if step == lowest) if complete else self._seen_at
-        at_once = complete and (not self._all_stepped or self._passes(lowest))
+        at_once = at_once or (complete and (not self._all_stepped or self._passes(lowest)))
         if not at_once and now < self._say_at:
             return []
         absolute = all(rank.absolute for _, _, rank in stepped)
@@ -112,8 +116,13 @@ class SlotProgress:
         return [steps]
 
     def _passes(self, lowest: int) -> bool:
-        """What the epoch before had reached is made again, and the barrier does not know it."""
-        return self._before is not None and self._steps is not None and self._steps.lowest <= self._before < lowest
+        """What the epoch before had reached is made again, and the barrier does not know it.
+
+        It is said once more with the next step: other slots may have been one step further than this one.
+        """
+        if self._before is None or self._steps is None:
+            return False
+        return lowest > self._before and self._steps.lowest <= self._before + 1
 
     def _step_seconds(self, lowest: int, at: float) -> float | None:
         """How long a step has taken lately. None: not known."""
