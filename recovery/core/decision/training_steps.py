@@ -18,6 +18,7 @@ def noted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
 
     A group that never had an incident has no ledger.
     """
+    plan = msgspec.structs.replace(plan, ledger=_stopped_at(context, plan.ledger))
     agent, after = context.snapshot.agent, plan.ledger
     if agent is None or agent.steps is None or agent.followed or after == Ledger():
         return plan
@@ -28,3 +29,15 @@ def noted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
         return plan
     step = TrainingStep(found.lowest, found.highest, agent.received_at, absolute=found.absolute)
     return msgspec.structs.replace(plan, ledger=msgspec.structs.replace(after, training_step=step))
+
+
+def _stopped_at(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger with the step at which the failure stopped the ranks. Ranks that are stopped in place say how far they
+    were, so that is known exactly only after the restart is decided."""
+    agent, incident = context.snapshot.agent, ledger.incident
+    if agent is None or agent.steps is None or incident is None or incident.training_steps is None:
+        return ledger
+    known, found = incident.training_steps, agent.steps.highest
+    if agent.key_of(agent.epoch) != incident.target.epoch or found <= known.before or agent.followed:
+        return ledger
+    return ledger.with_incident(training_steps=msgspec.structs.replace(known, before=found))

@@ -239,3 +239,14 @@ def test_a_group_that_never_had_an_incident_is_not_written_for_its_training_step
     controller = Controller(allows())
     plan = controller.reconcile(reported(training(), AgentState.RUNNING, 0, steps=steps(10, 0)), 0.2)
     assert (controller.ledger, plan.actions) == (Ledger(), ())
+
+
+def test_ranks_that_are_stopped_say_how_far_they_were() -> None:
+    """The report of the failure has steps that are up to five seconds old."""
+    controller, world = Controller(allows()), lost()
+    controller.reconcile(world, 0.2)
+    controller.reconcile(with_agent(stopping(world, 0.5), steps=steps(1206, 0.1)), 0.6)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    controller.settle(with_agent(joined, steps=steps(1206, 60.0, first=1000)), 60.2)
+    assert controller.phase() is Phase.RESUMING
+    assert controller.incident.training_steps == TrainingSteps(1206, absolute=True, step_seconds=0.5, resumed=1000)
