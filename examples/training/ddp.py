@@ -254,7 +254,12 @@ def join(args: argparse.Namespace) -> torch.device:
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
+    arrived_at = time.time()
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=args.timeout_seconds))
+    joined_at = time.time()
+    waited_seconds = round(joined_at - arrived_at, 3)
+    line = {"event": "joined", "rank": dist.get_rank(), "waitedSeconds": waited_seconds, "at": round(joined_at, 3)}
+    print(json.dumps(line), flush=True)
     dist.barrier(device_ids=[local_rank] if on_gpu else None)
     if signals:
         args.joined_file.touch()

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,28 @@ async def parameters(installation: Installation) -> Object:
 
 async def accepted_reports(installation: Installation) -> float:
     """How many reports of agents the leader has accepted."""
+    return (await _scraped(installation)).sum("recovery_agent_reports_total", result="accepted")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The rendezvous in the leader's histogram."""
+
+    count: float
+    seconds: float
+
+
+async def rendezvous_measured(installation: Installation) -> Measured:
+    """Those of restarts in place, as agents reported them."""
+    found, labels = await _scraped(installation), {"source": "agent", "cause": "RestartInPlace"}
+    name = "recovery_rendezvous_duration_seconds"
+    return Measured(found.sum(f"{name}_count", **labels), found.sum(f"{name}_sum", **labels))
+
+
+async def _scraped(installation: Installation) -> Samples:
     url = f"http://{(await installation.leading_pod())['status']['podIP']}:{_METRICS_PORT}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return Samples(await answer.text()).sum("recovery_agent_reports_total", result="accepted")
+        return Samples(await answer.text())
 
 
 async def worker(training: Training, rank: int) -> int:

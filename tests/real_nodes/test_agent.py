@@ -22,6 +22,7 @@ from tests.real_nodes.agents import (
     in_labelled_namespace,
     permitted,
     records,
+    rendezvous_measured,
     seconds_to_new_steps,
     worker,
 )
@@ -35,6 +36,8 @@ from tests.real_nodes.unbroken import Unbroken
 pytestmark = pytest.mark.usefixtures("token_reader")
 
 OPTED_OUT = {ENABLED: "disabled"}
+SAME_SECONDS = 0.2
+"""Agents look every 50 ms at what their ranks show."""
 IN_A_ROW = {"budget": {"limit": 100}, "backoff": {"initial": "0s", "resetAfter": "1s"}}
 """A policy under which one kill after the other is handled like the first."""
 Started = Callable[..., AbstractAsyncContextManager[Training]]
@@ -116,6 +119,28 @@ async def test_a_killed_worker_trains_on_in_the_same_containers(started: Started
         assert (suspect["index"], suspect["exitCode"]) == (2, 137)
         ledger = await training.ledger()
         assert (ledger["totals"]["charged"], len(ledger["budget"]["charges"])) == (1, 1)
+
+
+@pytest.mark.torch
+async def test_incident_metric_and_ranks_measure_the_same_rendezvous(
+    started: Started, installation: Installation, record_property: Callable[[str, object], None]
+) -> None:
+    async with started() as training:
+        await permitted(training)
+        before = await rendezvous_measured(installation)
+        await seconds_to_new_steps(training, rank=2)
+        [record] = await records(training, 1)
+        by_incident = figures.phases_of(record)["Rendezvous"]
+        joined = await training.joined()
+        by_ranks = max(each["at"] for each in joined) - min(each["at"] - each["waitedSeconds"] for each in joined)
+        after = await rendezvous_measured(installation)
+        assert after.count - before.count == 1
+        by_metric = after.seconds - before.seconds
+        found = f"ranks {by_ranks:.3f} s, incident {by_incident:.3f} s, metric {by_metric:.3f} s"
+        record_property("rendezvous", found)
+        assert max(by_incident, by_metric) - by_ranks < SAME_SECONDS > by_ranks - min(by_incident, by_metric), found
+        assert record["verified"], record
+        assert record["trainingSteps"]["resumed"] <= record["trainingSteps"]["before"]
 
 
 @pytest.mark.torch

@@ -129,6 +129,16 @@ class Training:
         said.append(json.dumps(await self.ledger(), indent=1))
         return "\n".join(said)
 
+    async def joined(self) -> list[Object]:
+        """What each rank has printed when it last joined the others, by rank."""
+        found = []
+        for rank in range(self.ranks):
+            pod = (await self.pod_of_rank(rank))["metadata"]["name"]
+            printed = await self.cluster.control_plane.kubectl("logs", pod, "-n", self.namespace, "-c", "node")
+            lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"event": "joined"')]
+            found.append(lines[-1])
+        return found
+
     async def pods(self) -> list[Object]:
         return await self._list("pods", f"--selector=jobset.sigs.k8s.io/jobset-name={self.name}")
 
