@@ -20,13 +20,20 @@ class AgentExchange:
         """The namespace with the parameters of the component. None: this process answers no agents, so it does not know
         the component."""
         self._wake: Callable[[GroupKey, AgentFacts], None] = lambda key, facts: None
+        self._heard: Callable[[GroupKey, AgentFacts], None] = lambda key, facts: None
         self._facts: dict[GroupKey, AgentFacts] = {}
         self._answers: dict[GroupKey, tuple[int, AgentAnswer]] = {}
         self._waiting: dict[GroupKey, set[asyncio.Event]] = {}
 
-    def subscribe(self, wake: Callable[[GroupKey, AgentFacts], None]) -> None:
-        """`wake` is called with each report that says something new, so that its group is reconciled."""
+    def subscribe(
+        self,
+        wake: Callable[[GroupKey, AgentFacts], None],
+        heard: Callable[[GroupKey, AgentFacts], None] = lambda key, facts: None,
+    ) -> None:
+        """`wake` is called with each report that says something new, so that its group is reconciled. `heard` is called
+        with every report, before that."""
         self._wake = wake
+        self._heard = heard
 
     def begin_term(self) -> None:
         """Forget what an earlier term of this process has heard. Another leader has acted since: an old report would
@@ -40,6 +47,7 @@ class AgentExchange:
         if known is not None and known.job_uid == facts.job_uid and facts.sequence <= known.sequence:
             return
         self._facts[key] = facts
+        self._heard(key, facts)
         answered = self._answers.get(key)
         if (
             known is not None

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import Protection
@@ -27,6 +28,14 @@ class ControllerObserver(Protocol):
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
         """A reconcile has found out whether the job is protected. Its ledger may be unreadable."""
+        ...
+
+    def agents_reported(self, key: GroupKey, facts: AgentFacts) -> None:
+        """The agents of a group have reported. It is called before the reconcile that the report brings, if it does."""
+        ...
+
+    def workload_gone(self, key: GroupKey) -> None:
+        """A reconcile has found that the workload does not exist any more."""
         ...
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:

@@ -181,6 +181,7 @@ class Reconciler:
                     self._logs.forget(key)
                 if self._agents is not None:
                     self._agents.forget(key)
+                self._observer.workload_gone(key)
                 return None
             newest = self._known.newest(key, workload.uid)
             policy, now = applicable(policies, workload), self._clock.now()

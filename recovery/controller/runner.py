@@ -113,7 +113,7 @@ class Controller:
             await self._clock.sleep(_SYNC_POLL_SECONDS)
         self._store.subscribe(self._changed)
         if self._agents is not None:
-            self._agents.subscribe(self._reported)
+            self._agents.subscribe(self._reported, self._observer.agents_reported)
         _log.info("all caches are synced; watching")
         while (term := await self._elected(stop)) is not None:
             await self._lead(term, stop)

@@ -1,6 +1,6 @@
 """The dashboard of the fleet: is anything broken, how many GPUs are idle, since when, and which job."""
 
-from recovery.dashboards import controller_row
+from recovery.dashboards import controller_row, rendezvous_row
 from recovery.dashboards.frame import FLEET_UID, JOB_UID, TO_JOB_OF_ROW, TO_JOB_OF_SERIES, TO_RUNBOOK, board
 from recovery.dashboards.gpu_time import gpu_time_figures
 from recovery.dashboards.palette import (
@@ -54,7 +54,7 @@ def fleet_board() -> str:
             "Now": _now(),
             "Incidents": _incidents(),
             "Where GPU time goes": _gpu_time(),
-            "Rendezvous": _rendezvous(),
+            "Rendezvous": rendezvous_row.panels(),
             "Nodes": _nodes(),
             "Controller": controller_row.panels(),
         },
@@ -336,54 +336,6 @@ def _gpu_time() -> list[AnyPanel]:
             colors={},
             width=24,
             if_none="Nothing lost",
-        ),
-    ]
-
-
-def _rendezvous() -> list[AnyPanel]:
-    participants = "rendezvous_participants"
-    missing = " - ".join(
-        f"sum by (namespace, job_name) ({of_jobs(participants, state)})"
-        for state in ('state="expected"', 'state="joined"')
-    )
-    seconds = "recovery_rendezvous_duration_seconds"
-    return [
-        lines(
-            "Members missing from a rendezvous",
-            "Members that a starting group still waits for. A line that does not fall to 0 is a stuck group: see the"
-            " runbook of RecoveryRendezvousStuck. A click opens the job's dashboard.",
-            [Query(missing, "{{namespace}}/{{job_name}}")],
-            unit="none",
-            stepped=True,
-            to=TO_JOB_OF_SERIES,
-        ),
-        bars(
-            "Time of a rendezvous, whole cluster",
-            "From when all members ran until all had joined, for what ended in this time range: half of them were"
-            " faster than p50, nineteen of twenty faster than p95. Interpolated in the buckets of the histogram.",
-            Query(
-                " or ".join(
-                    f"label_replace(histogram_quantile({share}, sum by (le) ({observed(f'{seconds}_bucket')})),"
-                    f' "quantile", "{name}", "", "")'
-                    for name, share in (("p50", 0.5), ("p95", 0.95))
-                ),
-                "{{quantile}}",
-            ),
-            unit="s",
-            colors={"p50": GOOD, "p95": WARNING},
-            width=6,
-            decimals=1,
-            if_none="No rendezvous",
-        ),
-        bars(
-            "How rendezvous ended, whole cluster",
-            "Rendezvous that ended in this time range. Interrupted: another member was lost before they ended.",
-            Query(f"round(sum by (outcome) ({observed(seconds + '_count')})) > 0", "{{outcome}}"),
-            unit="none",
-            colors={**OUTCOME_COLORS, "Interrupted": "#EEDD00"},
-            width=6,
-            decimals=0,
-            if_none="No rendezvous",
         ),
     ]
 

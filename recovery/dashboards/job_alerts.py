@@ -18,6 +18,8 @@ _CRASH_LOOP = job_series("recovery_job_crash_loop")
 _GPUS = job_series("recovery_job_gpus")
 _PROGRESS_AT = job_series("recovery_job_progress_timestamp_seconds")
 _PROGRESS = job_series("recovery_job_progress_ratio")
+_STEP_AT = job_series("recovery_job_step_timestamp_seconds")
+_NOT_STARTED = job_series("recovery_gpus_not_started")
 _SMALLER_SINCE = job_series("recovery_group_reduced_start_timestamp_seconds")
 
 OVERDUE_SECONDS = 600
@@ -114,12 +116,14 @@ JOB_ALERTS = (
     ),
     Alert(
         name="RecoveryRendezvousStuck",
-        expr=f'{_PARTICIPANTS}{{state="joined"}} < ignoring (state) {_PARTICIPANTS}{{state="expected"}}',
+        # Before all pods have run at once, RecoveryNotStarted is about those that do not.
+        expr=f'{_PARTICIPANTS}{{state="joined"}} < ignoring (state) {_PARTICIPANTS}{{state="expected"}}'
+        f" unless on ({_J}) {_NOT_STARTED}",
         for_seconds=300,
         severity=AlertSeverity.CRITICAL,
         summary=f"{_JOB} waits for members to join (joined: {{{{ $value }}}}).",
-        description=f"The group of {_JOB} restarted, and after 5 minutes some members are not ready. "
-        f"The others wait for the rest. {_EXPLAIN}",
+        description=f"The ranks of {_JOB} started, and after 5 minutes some have not joined. The others wait for them. "
+        f"{_EXPLAIN} It lists the missing ranks.",
         per_job=True,
     ),
     Alert(
@@ -163,7 +167,7 @@ JOB_ALERTS = (
     ),
     Alert(
         name="RecoveryNotStarted",
-        expr=f"sum by ({_J}) ({job_series('recovery_gpus_not_started')}) > 0",
+        expr=f"sum by ({_J}) ({_NOT_STARTED}) > 0",
         for_seconds=1800,
         severity=AlertSeverity.WARNING,
         summary=f"{_JOB} holds GPUs ({{{{ $value }}}}) and has not started for 30 minutes.",
@@ -172,8 +176,8 @@ JOB_ALERTS = (
     ),
     Alert(
         name="RecoveryProgressStalled",
-        expr=f"time() - {_PROGRESS_AT} > {STALLED_SECONDS}"
-        f" and on ({_J}) {_PROGRESS} < 1 and on ({_J}) {_GPUS} > 0 unless on ({_J}) {_START}",
+        expr=f"(time() - {_PROGRESS_AT} > {STALLED_SECONDS} and on ({_J}) {_PROGRESS} < 1"
+        f" or time() - {_STEP_AT} > {STALLED_SECONDS}) and on ({_J}) {_GPUS} > 0 unless on ({_J}) {_START}",
         for_seconds=60,
         severity=AlertSeverity.WARNING,
         summary=f"{_JOB} has reported no progress for {{{{ $value | humanizeDuration }}}}.",

@@ -7,18 +7,15 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry
 
-from recovery.core.incident.lifecycle import restarted
-from recovery.core.model.ledger import Incident, Ledger, Phase, PhaseSpan
+from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from recovery.telemetry.catalogue import of_fleet
-from recovery.telemetry.catalogue.label_values import INTERRUPTED, SCOPE, known_class
+from recovery.telemetry.catalogue.label_values import SCOPE, known_class
 from recovery.telemetry.decision_labels import decisions
 from recovery.telemetry.families import counter, histogram
 
 _BUCKETS_SECONDS = (1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600)
-
-_RESUMING = "Resuming"
 
 _REFUSALS = {
     Reason.QUARANTINE_CAP: "cap",
@@ -39,7 +36,6 @@ class IncidentInstruments:
         for phase in of_fleet.PHASE_DURATION.values_of("phase"):
             self._phase.labels(phase, SCOPE)  # starts at 0, so that the first one is an increase
         self._duration = histogram(of_fleet.INCIDENT_DURATION, registry, _BUCKETS_SECONDS)
-        self._rendezvous = histogram(of_fleet.RENDEZVOUS_DURATION, registry, _BUCKETS_SECONDS)
         self._decisions = counter(of_fleet.DECISIONS, registry)
         self._suppressed = counter(of_fleet.ACTIONS_SUPPRESSED, registry)
         self._refusals = counter(of_fleet.QUARANTINE_REFUSALS, registry)
@@ -53,12 +49,11 @@ class IncidentInstruments:
         incident = after.incident
         if incident is None:
             return
-        known = before.incident if before.incident is not None and before.incident.id == incident.id else None
+        known = known_before(before, incident)
         self._count_refusals(known, incident)
-        for span, ended_at in _spans_ended(known, incident):
+        for span, ended_at in spans_ended(known, incident):
             self._phase.labels(span.phase, SCOPE).observe((ended_at - span.started_at).total_seconds())
         closed = incident.closing is not None and (known is None or known.closing is None)
-        self._observe_rendezvous(known, after, incident, closed=closed)
         if incident.closing is not None and closed:
             seconds = (incident.closing.ended_at - incident.started_at).total_seconds()
             failure_class = known_class(incident.disruption_class)
@@ -70,49 +65,18 @@ class IncidentInstruments:
             if (why := _REFUSALS.get(each.reason)) and each.key not in before_keys:
                 self._refusals.labels(why).inc()
 
-    def _observe_rendezvous(self, known: Incident | None, after: Ledger, incident: Incident, *, closed: bool) -> None:
-        """A rendezvous that led to Resuming is observed when Resuming is over: only then is its outcome known."""
-        outcome = str(incident.closing.outcome) if incident.closing is not None and closed else INTERRUPTED
-        source = _source(incident)
-        settled_before = {_key(span) for span in _settled_rendezvous(known)}
-        settled = [span for span in _settled_rendezvous(incident) if _key(span) not in settled_before]
-        for span in settled:
-            assert span.ended_at is not None, "only ended ones are settled"
-            self._rendezvous.labels(source, outcome).observe((span.ended_at - span.started_at).total_seconds())
-        joined = closed and incident.closing is not None and bool(incident.closing.source)
-        if joined and not settled and restarted(after) and source != _AGENT:
-            # All members were Ready as soon as they ran: without a probe Kubernetes reports both at once.
-            self._rendezvous.labels(source, outcome).observe(0.0)
+
+def known_before(before: Ledger, incident: Incident) -> Incident | None:
+    """The same incident as it was before the write. None: it has just opened."""
+    return before.incident if before.incident is not None and before.incident.id == incident.id else None
 
 
-_AGENT = "agent"
-"""A restart in place has no phase Rendezvous, so nothing of it is measured."""
-
-
-def _source(incident: Incident) -> str:
-    """How the end of the rendezvous is known, or would have been."""
-    if incident.closing is not None and incident.closing.source:
-        return incident.closing.source
-    return "joined-probe" if incident.probe_proven else "ready"
-
-
-def _settled_rendezvous(incident: Incident | None) -> list[PhaseSpan]:
-    """The ended spans of Rendezvous whose outcome is known: not the one before a Resuming that is in progress."""
-    if incident is None:
-        return []
-    spans = incident.phases
-    lasts = len(spans)
-    if incident.closing is None and spans and spans[-1].phase == _RESUMING and spans[-1].ended_at is None:
-        lasts -= 2
-    return [span for span in spans[: max(0, lasts)] if span.phase is Phase.RENDEZVOUS and span.ended_at is not None]
-
-
-def _key(span: PhaseSpan) -> tuple[str, datetime]:
-    return span.phase, span.started_at
-
-
-def _spans_ended(known: Incident | None, incident: Incident) -> list[tuple[PhaseSpan, datetime]]:
+def spans_ended(known: Incident | None, incident: Incident) -> list[tuple[PhaseSpan, datetime]]:
     """The spans that ended since `known`, with their ends. (The oldest spans may have been merged meanwhile: a merged
     span has the start of one that had ended before.)"""
     before = {_key(span) for span in known.phases if span.ended_at} if known is not None else set()
     return [(span, span.ended_at) for span in incident.phases if span.ended_at is not None and _key(span) not in before]
+
+
+def _key(span: PhaseSpan) -> tuple[str, datetime]:
+    return span.phase, span.started_at

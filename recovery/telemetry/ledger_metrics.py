@@ -19,13 +19,16 @@ from prometheus_client.registry import Collector
 
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import restarted
+from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.facts import GroupKey, Progress
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.plan.status_conditions import in_crash_loop
 from recovery.ports import Clock, GroupStore
+from recovery.telemetry.agent_rendezvous import meets_now
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
 from recovery.telemetry.catalogue.label_values import (
+    ARRIVED,
     COUNTED_REASONS,
     EXPECTED,
     FAILURE_CLASSES,
@@ -90,6 +93,8 @@ class _Job(msgspec.Struct, frozen=True):
     """An empty ledger if the job has no RecoveryGroup: it never had an incident."""
     progress: Progress | None
     """The last progress report of its training. None: there is none."""
+    agent: AgentFacts | None
+    """The last report of its agents. None: there is none, or they have been silent for long."""
     readable: bool
     """False: this version cannot read the ledger, so nothing of it is reported."""
 
@@ -105,9 +110,13 @@ class LedgerCollector(Collector):
     """A prometheus collector over all jobs that a policy selects, and all that have a RecoveryGroup. Without a store,
     or while another process leads, it reports nothing."""
 
-    def __init__(self, clock: Clock, jobs: FoundJobs) -> None:
+    def __init__(
+        self, clock: Clock, jobs: FoundJobs, agents_of: Callable[[GroupKey], AgentFacts | None] = lambda _: None
+    ) -> None:
+        """`agents_of`: the latest report of a group's agents."""
         self._clock = clock
         self._found = jobs
+        self._agents_of = agents_of
         self._store: GroupStore | None = None
         self.leads = False
         """Whether this process leads, and so reports the jobs."""
@@ -134,7 +143,7 @@ class LedgerCollector(Collector):
         """See `MadeInPieces`."""
         if self._store is None or not self.leads:
             return iter(())
-        jobs = _jobs(self._store, self._found.present())
+        jobs = _jobs(self._store, self._found.present(), self._agents_of)
         self._last_phases = {job.key: self._phases_of(job) for job in jobs if job.readable}
         return self._families(jobs, dict(self._last_phases), self._clock.now())
 
@@ -148,6 +157,7 @@ class LedgerCollector(Collector):
             (of_jobs.JOB_INFO, _info),
             (of_jobs.JOB_PROGRESS, _progress),
             (of_jobs.JOB_PROGRESS_TIMESTAMP, _progress_timestamp),
+            (of_jobs.JOB_STEP_TIMESTAMP, _step_timestamp),
         )
         of_ledgers: tuple[tuple[MetricRecord, _Values], ...] = (
             (of_jobs.GPU_IDLE_SECONDS, lambda job: _by_reason(sums[job.group_uid])),
@@ -207,16 +217,19 @@ class LedgerCollector(Collector):
         return self._last_phases.get(job.key, {})
 
 
-def _jobs(store: GroupStore, present: Mapping[GroupKey, FoundJob]) -> tuple[_Job, ...]:
+def _jobs(
+    store: GroupStore, present: Mapping[GroupKey, FoundJob], agents_of: Callable[[GroupKey], AgentFacts | None]
+) -> tuple[_Job, ...]:
     """The jobs that a policy selects, and those with a RecoveryGroup. A RecoveryGroup whose workload is gone is left
     out: it only waits for its garbage collection, and no GPU is idle for it."""
     jobs = []
     for key, found in present.items():
         group = store.ledger_object(key, found.workload_uid)
+        agent = agents_of(key)
         if group is not None:
-            jobs.append(_Job(key, found, group.uid, group.ledger, store.progress(key), group.readable))
+            jobs.append(_Job(key, found, group.uid, group.ledger, store.progress(key), agent, group.readable))
         elif found.selected:
-            jobs.append(_Job(key, found, "", Ledger(), store.progress(key), readable=True))
+            jobs.append(_Job(key, found, "", Ledger(), store.progress(key), agent, readable=True))
     return tuple(jobs)
 
 
@@ -282,6 +295,11 @@ def _phases(job: _Job) -> Samples:
     return {(phase,): float(phase is present) for phase in shown}
 
 
+def _step_timestamp(job: _Job) -> Samples:
+    steps = job.agent.steps if job.agent is not None else None
+    return {(): steps.at.timestamp()} if steps is not None else {}
+
+
 def _budget(job: _Job, now: datetime) -> tuple[int, int]:
     """The remaining budget and its limit, by the terms of the incident if there is one, else by the current policy."""
     state, incident, window = job.ledger.budget, job.ledger.incident, job.found.budget_window
@@ -332,8 +350,12 @@ def _incident_info(job: _Job) -> Samples:
 
 
 def _participants(job: _Job) -> Samples:
-    incident = open_incident(job.ledger)
-    if incident is None or job.ledger.phase not in _MEETING:
+    """By the agents, if their ranks show when they join: also outside of incidents, such as at the first start."""
+    incident, agent = open_incident(job.ledger), job.agent
+    comes_together = incident is not None and job.ledger.phase in _MEETING
+    if agent is not None and agent.meets and (comes_together or meets_now(agent)):
+        return {(ARRIVED,): agent.arrived, (JOINED,): agent.joined, (EXPECTED,): agent.slots}
+    if incident is None or not comes_together:
         return {}
     return {(JOINED,): min(job.found.members_ready, incident.ranks), (EXPECTED,): incident.ranks}
 

@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import Protection
@@ -31,6 +32,7 @@ from recovery.telemetry.incident_instruments import IncidentInstruments
 from recovery.telemetry.jobs_found import FoundJobs
 from recovery.telemetry.ledger_metrics import LedgerCollector
 from recovery.telemetry.pieces import Pieces
+from recovery.telemetry.rendezvous_metrics import RendezvousMetrics
 from recovery.telemetry.unprotected_jobs import ProtectionCollector
 
 _OWN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -64,7 +66,8 @@ class Metrics:
         """How often this process has begun or ceased to lead. An exposition of an earlier term is out of date."""
         self._clock = clock
         self._jobs = FoundJobs()
-        self._ledgers = LedgerCollector(clock, self._jobs)
+        self._rendezvous = RendezvousMetrics(self._instruments, clock)
+        self._ledgers = LedgerCollector(clock, self._jobs, self._rendezvous.agents_of)
         self._fleet = FleetCollector(clock, self._jobs)
         self._totals = FleetTotalsCollector(clock, self._jobs)
         self._starts = StartCollector()
@@ -107,6 +110,7 @@ class Metrics:
         """Report the jobs and the RecoveryConfig of this store while this process leads, and its unreadable objects and
         stale watches at all times."""
         self._jobs.follow(store)
+        self._rendezvous.follow(store)
         for collector in self._collectors:
             collector.follow(store)
 
@@ -144,6 +148,15 @@ class Metrics:
     def facts_read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:
         """A reconcile decides on these facts."""
         self._jobs.read(key, snapshot, policy)
+        self._rendezvous.facts_read(key, snapshot)
+
+    def agents_reported(self, key: GroupKey, facts: AgentFacts) -> None:
+        """The agents of a group have reported."""
+        self._rendezvous.reported(key, facts)
+
+    def workload_gone(self, key: GroupKey) -> None:
+        """The workload does not exist any more."""
+        self._rendezvous.gone(key)
 
     def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
         """A reconcile of the group is over. `found` None: it has started, or is not watched."""
@@ -156,6 +169,7 @@ class Metrics:
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
         """Observe what ended with this write, and count what it decided."""
         self._incidents.ledger_written(before, after)
+        self._rendezvous.ledger_written(key, before, after)
         self._totals.ledger_written(key, before, after)
         if after.incident is not None:
             self._ledgers.remember_phases(key, after.incident)
@@ -177,6 +191,7 @@ class Metrics:
     def leadership_changed(self, *, leads: bool) -> None:
         """This process has begun to lead, or has ceased to: the leader reports the ledgers."""
         self._ledgers.leads = self._fleet.leads = self._totals.leads = self._protections.leads = leads
+        self._rendezvous.leadership_changed(leads=leads)
         self._jobs.forget()
         self._starts.forget()
         self._protections.forget()

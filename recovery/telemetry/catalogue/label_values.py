@@ -60,11 +60,18 @@ RESERVED_BADPUT = (
 """Later versions may count these."""
 
 OUTCOMES = tuple(Outcome)
-INTERRUPTED = "Interrupted"
-"""Outcome of a rendezvous that a further loss or a time-out ended."""
+JOINED_ALL, INTERRUPTED = "Joined", "Interrupted"
+RENDEZVOUS_OUTCOMES = (JOINED_ALL, INTERRUPTED)
+"""How a rendezvous ended, however the incident that it belongs to does. Interrupted: not all had joined."""
+JOINED_PROBE, AGENT = "joined-probe", "agent"
+RENDEZVOUS_SOURCES = (JOINED_PROBE, AGENT)
+"""What measures a rendezvous. Pods that are Ready without a probe only show that their containers run."""
+START = "Start"
+"""Cause of the rendezvous of a group that no restart precedes."""
+RESTART_CAUSES = tuple(AttemptAction)
+RENDEZVOUS_CAUSES = (START, *RESTART_CAUSES)
 
 HANDLINGS = ("automatic", "manual", "held")
-SOURCES = ("ready", "joined-probe", "agent", "progress")
 MODES = ("observe", "enforce")
 NO_MODE = "none"
 ENFORCE_OR_PLATFORM = ("enforce", "platform")
@@ -84,7 +91,7 @@ AGENT_RESULTS = (
     *("accepted", "malformed", "too_large", "limited", "unauthenticated", "forbidden", "standby", "unavailable"),
     "unanswered",
 )
-JOINED, EXPECTED = "joined", "expected"
+ARRIVED, JOINED, EXPECTED = "arrived", "joined", "expected"
 
 
 def badput_of(reason: str) -> str:

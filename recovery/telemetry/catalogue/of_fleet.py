@@ -12,6 +12,11 @@ _HANDLING = one_of(
     "`automatic`: neither.",
     values.HANDLINGS,
 )
+_START = "`Start`: no restart is known that it follows. "
+_CAUSE = (
+    "`RestartInPlace`: the agents started the processes again in their pods. The others: the action of the attempt "
+    "that brought the group back, `None` if that was left to the platform."
+)
 _SCOPE = one_of("scope", "What is restarted.", (values.SCOPE,))
 
 
@@ -177,21 +182,33 @@ RENDEZVOUS_DURATION = _of_fleet(
     "rendezvous_duration_seconds",
     MetricType.HISTOGRAM,
     "seconds",
-    "From when all members run until all have joined.",
-    "When a rendezvous, or the incident that it belongs to, has ended.",
-    "histogram_quantile(0.9, sum by (le, source) (rate(recovery_rendezvous_duration_seconds_bucket[1d])))",
+    "From the first arrival until all members have joined, where an agent or a joined probe measures it.",
+    "When a rendezvous has ended. Where both measure it, only the agent's observation counts. A rendezvous that joins "
+    "while the leader changes is not counted.",
+    "histogram_quantile(0.9, sum by (le, cause) "
+    '(rate(recovery_rendezvous_duration_seconds_bucket{outcome="Joined"}[1d])))',
     one_of(
         "source",
-        "How its end is known. `ready`: all members are Ready, which says that they run. `joined-probe`: the probe of "
-        "each says that it has joined. `agent`: the agents say that all processes run. `progress`: the training has "
-        "continued.",
-        values.SOURCES,
+        "What measures it. `agent`: the agents see the first rank call `init_process_group`, and the last call return. "
+        "`joined-probe`: all members run, and the probe of each says that it has joined.",
+        values.RENDEZVOUS_SOURCES,
     ),
     one_of(
         "outcome",
-        "How the incident ended. `Interrupted`: a further loss or a time-out ended the rendezvous.",
-        (*values.OUTCOMES, values.INTERRUPTED),
+        "`Joined`: all members have joined. `Interrupted`: a further loss, a restart or a time-out ended it before.",
+        values.RENDEZVOUS_OUTCOMES,
     ),
+    one_of("cause", f"{_START}{_CAUSE}", values.RENDEZVOUS_CAUSES),
+)
+RENDEZVOUS_SINCE_TRIGGER = _of_fleet(
+    "rendezvous_since_trigger_seconds",
+    MetricType.HISTOGRAM,
+    "seconds",
+    "From the trigger of a restart until all members have joined, where an agent measures it.",
+    "When a rendezvous that follows a restart has been joined. In place the trigger is the failure that ended the "
+    "processes, else it is the start of the attempt in the ledger.",
+    "histogram_quantile(0.9, sum by (le, cause) (rate(recovery_rendezvous_since_trigger_seconds_bucket[1d])))",
+    one_of("cause", _CAUSE, values.RESTART_CAUSES),
 )
 DECISIONS = _of_fleet(
     "decisions_total",
@@ -250,6 +267,7 @@ DURATIONS_AND_DECISIONS = (
     PHASE_DURATION,
     INCIDENT_DURATION,
     RENDEZVOUS_DURATION,
+    RENDEZVOUS_SINCE_TRIGGER,
     DECISIONS,
     ACTIONS_SUPPRESSED,
     QUARANTINE_REFUSALS,

@@ -148,11 +148,18 @@ RENDEZVOUS_PARTICIPANTS = _of_job(
     "rendezvous_participants",
     MetricType.GAUGE,
     "members",
-    "Members of the restarted group that are Ready, beside how many there must be.",
-    "While an incident is in phase Starting, Rendezvous or Resuming.",
+    "Members of the group that have joined, beside how many there must be.",
+    "While an incident is in phase Starting, Rendezvous or Resuming. With an agent also outside of incidents, from the "
+    "first arrival of a rank until all have joined.",
     'recovery_rendezvous_participants{state="joined"} '
     '< ignoring (state) recovery_rendezvous_participants{state="expected"}',
-    one_of("state", "`joined`: Ready. `expected`: all.", (values.JOINED, values.EXPECTED)),
+    one_of(
+        "state",
+        "`joined`: all ranks of the member have joined, as its agent or its joined probe shows; without either, it is "
+        "Ready. `arrived`: all ranks of the member have called `init_process_group`; only with an agent. "
+        "`expected`: all members.",
+        (values.ARRIVED, values.JOINED, values.EXPECTED),
+    ),
 )
 BUDGET_REMAINING = _of_job(
     "restart_budget_remaining",
@@ -195,6 +202,14 @@ JOB_PROGRESS_TIMESTAMP = _of_job(
     "time() - recovery_job_progress_timestamp_seconds > 1800 and recovery_job_progress_ratio < 1",
 )
 _SMALLER = "While the group has fewer nodes than it wants, restarts that change that included."
+JOB_STEP_TIMESTAMP = _of_job(
+    "job_step_timestamp_seconds",
+    MetricType.GAUGE,
+    "seconds since the epoch",
+    "When the slowest rank made its last training step.",
+    "While the agents of the job report steps of the present processes. `recovery status` has the step itself.",
+    "time() - recovery_job_step_timestamp_seconds > 1800",
+)
 GROUP_NODES = _of_job(
     "group_nodes",
     MetricType.GAUGE,
@@ -274,6 +289,7 @@ OF_JOBS = (
     CRASH_LOOP,
     JOB_PROGRESS,
     JOB_PROGRESS_TIMESTAMP,
+    JOB_STEP_TIMESTAMP,
     GROUP_NODES,
     GROUP_NODES_WANTED,
     GROUP_REDUCED_START,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
@@ -251,12 +252,20 @@ class Ears:
         self.leads: list[bool] = []
         self.loss_waits: list[tuple[LossWait, float]] = []
         self.holds: list[bool] = []
+        self.reports: list[tuple[GroupKey, AgentFacts]] = []
+        self.gone: list[GroupKey] = []
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         self.plans.append(plan)
 
     def facts_read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:
         pass
+
+    def agents_reported(self, key: GroupKey, facts: AgentFacts) -> None:
+        self.reports.append((key, facts))
+
+    def workload_gone(self, key: GroupKey) -> None:
+        self.gone.append(key)
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
         self.protections.append(found)

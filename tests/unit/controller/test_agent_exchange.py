@@ -120,3 +120,14 @@ async def test_nothing_is_kept_of_a_group_that_is_gone() -> None:
     exchange.forget(KEY)
     assert exchange.facts(KEY) is None
     assert await exchange.answer_to(KEY, 1, 0.01) is None
+
+
+def test_every_report_is_heard_before_it_wakes_a_reconcile() -> None:
+    """The reconcile may close the incident that a rendezvous belongs to."""
+    exchange, said = AgentExchange(), []
+    exchange.subscribe(lambda _, __: said.append("wakes"), lambda _, facts: said.append(f"heard {facts.sequence}"))
+    exchange.reported(KEY, report(2))
+    exchange.answer(KEY, 2, PERMITTED)
+    for sequence in (1, 3):  # an older one, and one that says the same
+        exchange.reported(KEY, report(sequence))
+    assert said == ["heard 2", "wakes", "heard 3"]

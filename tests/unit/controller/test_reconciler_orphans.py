@@ -88,6 +88,13 @@ async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded(
     assert scene.api.ledger == ledger, "the ledger is about to vanish, and no one writes it any more"
 
 
+async def test_whoever_follows_reports_of_its_agents_is_told_that_the_job_is_gone() -> None:
+    scene = await interrupted()
+    assert scene.ears.gone == []
+    await scene.reconcile(3)
+    assert scene.ears.gone == [KEY]
+
+
 async def test_it_is_recorded_once_however_often_the_group_is_reconciled() -> None:
     scene = await interrupted()
     for seconds in (9, 10, 11):

@@ -90,6 +90,18 @@ async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkey
 
 
 @virtual_time
+async def test_reports_reach_the_observer(monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = AgentExchange()
+    scene = Scene(monkeypatch, ONE, agents=agents)
+    async with scene.running():
+        await asyncio.sleep(1)
+        facts = asking(training(), 0).agent
+        assert facts is not None
+        agents.reported(ONE, facts)
+        assert scene.ears.reports == [(ONE, facts)]
+
+
+@virtual_time
 async def test_a_term_knows_no_report_of_the_term_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another leader has acted in between."""
     terms, agents = PinnedPolicy(), AgentExchange()

@@ -106,7 +106,7 @@ def test_what_is_scraped_is_what_the_catalogue_says(metrics: Telemetry, group: G
         assert kind == record.type
         assert f"# HELP {record.name} {record.help}\n" in scrape.text
     for name, labels in scrape.samples:
-        family = re.sub(r"_(bucket|count|sum)$", "", name) if "_duration_" in name or "_lag_" in name else name
+        family = re.sub(r"_(bucket|count|sum)$", "", name) if "_seconds_" in name else name
         record = record_of(family)
         found = {label: value for label, value in labels if label != "le"}
         assert set(found) == set(record.label_names)

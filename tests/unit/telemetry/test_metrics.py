@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from recovery.controller.observer import ControllerObserver
-from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.reason import Reason
 from recovery.kube.observer import InformerObserver, RequestObserver
 from recovery.ports import WatchEnd
@@ -26,6 +26,7 @@ NAMES = {
     "gpu_released_seconds": "counter",
     "incident_info": "gauge",
     "rendezvous_participants": "gauge",
+    "job_step_timestamp_seconds": "gauge",
     "fleet_incidents": "counter",
     "fleet_gpu_idle_seconds": "counter",
     "fleet_gpu_released_seconds": "counter",
@@ -58,6 +59,7 @@ NAMES = {
     "phase_duration_seconds": "histogram",
     "incident_duration_seconds": "histogram",
     "rendezvous_duration_seconds": "histogram",
+    "rendezvous_since_trigger_seconds": "histogram",
     "last_phase_duration_seconds": "gauge",
     "job_phase": "gauge",
     "job_standing": "gauge",
@@ -156,47 +158,6 @@ def test_a_recovery_is_observed_when_it_closes(clock: SetClock, metrics: Telemet
     assert scrape.value("recovery_incident_duration_seconds_sum", **labels) == 42
     assert scrape.value("recovery_incident_duration_seconds_bucket", le="45.0", **labels) == 1
     assert scrape.value("recovery_incident_duration_seconds_bucket", le="30.0", **labels) == 0
-
-
-def rendezvous(metrics: Telemetry) -> dict[str, float]:
-    return Scrape(metrics).by("recovery_rendezvous_duration_seconds_count", "outcome")
-
-
-def test_a_rendezvous_lasts_from_the_first_join_until_all_have_joined(
-    clock: SetClock, metrics: Telemetry, group: Group
-) -> None:
-    group.fails()
-    group.attempt()
-    group.enters(Phase.RENDEZVOUS)
-    clock.seconds = 7
-    group.closes()
-    assert rendezvous(metrics) == {"Recovered": 1}
-    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", source="ready", outcome="Recovered") == 7
-
-
-def test_a_rendezvous_that_a_further_loss_ended_was_interrupted(metrics: Telemetry, group: Group) -> None:
-    group.fails()
-    group.attempt()
-    group.enters(Phase.RENDEZVOUS)
-    group.attempt()
-    group.enters(Phase.DECIDED)
-    assert rendezvous(metrics) == {"Interrupted": 1}
-
-
-def test_ranks_that_were_ready_as_soon_as_they_ran_met_at_once(metrics: Telemetry, group: Group) -> None:
-    group.fails()
-    group.attempt()
-    group.enters(Phase.STARTING)
-    group.closes()
-    assert rendezvous(metrics) == {"Recovered": 1}
-    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", source="ready", outcome="Recovered") == 0
-
-
-def test_a_group_that_was_not_restarted_had_no_rendezvous(metrics: Telemetry, group: Group) -> None:
-    group.fails()
-    group.attempt(AttemptAction.NONE)
-    group.closes(Outcome.OBSERVED)
-    assert rendezvous(metrics) == {}
 
 
 def test_a_decision_is_counted_once(metrics: Telemetry, group: Group) -> None:

@@ -22,7 +22,7 @@ SERIES_OF_OTHERS = 553 + 3
 done. The rest are histograms and the process itself."""
 SERIES_OF_PHASE = 20
 """Series in the histogram of phases for each phase that is added."""
-BYTES_MAX = 1_700_000
+BYTES_MAX = 1_702_000
 """Measured: 1.50 MB between incidents, 1.70 MB during them, and 0.05 MB compressed."""
 
 

@@ -184,8 +184,16 @@ class Group:
         store.snapshots[KEY] = Snapshot(KEY, workload(), None, (), ())
         self._put()
 
-    def fails(self, *, ago: float = 0.0, gpus: int = 16, mode: str = "Enforce", restart: str | None = None) -> None:
-        """A member was lost `ago` seconds ago, and an incident is opened."""
+    def fails(
+        self,
+        *,
+        ago: float = 0.0,
+        gpus: int = 16,
+        mode: str = "Enforce",
+        restart: str | None = None,
+        probe: bool = False,
+    ) -> None:
+        """A member was lost `ago` seconds ago, and an incident is opened. `probe`: its ranks have a joined probe."""
         now = self._clock.now()
         number = self.ledger.totals.incidents + 1
         opened = Incident(
@@ -200,6 +208,7 @@ class Group:
             step=WAITING,
             gpus=gpus,
             ranks=2,
+            probe_proven=probe,
         )
         failures = dict(self.ledger.totals.failures)
         failures["Killed"] = failures.get("Killed", 0) + 1
