@@ -270,7 +270,7 @@ async def test_metrics_show_idle_gpus_while_they_idle_and_afterwards_what_the_le
     assert after.sum("recovery_group_restarts_total", **of_job) == ledger["totals"]["restarts"] == 1
     assert after.sum("recovery_failures_total", **of_job, failure_class="PodDeleted") == 1
     assert after.sum("recovery_restart_budget_remaining", **of_job) == 9
-    assert after.sum("recovery_rendezvous_duration_seconds_count", outcome="Recovered") == 1
+    assert after.sum("recovery_rendezvous_duration_seconds_count") == 0, "neither agent nor joined probe measures it"
     assert after.sum("recovery_phase_duration_seconds_count", phase="Scheduling") == 1
 
 

@@ -44,7 +44,11 @@ class Target:
 
     def name(self, series: Series) -> str:
         """The name of a series in the legend."""
-        return _LEGEND.sub(lambda found: series.labels.get(found.group(1), ""), self.legend)
+        return self.named(series.labels)
+
+    def named(self, labels: Mapping[str, str]) -> str:
+        """The name of a series with these labels in the legend."""
+        return _LEGEND.sub(lambda found: labels.get(found.group(1), ""), self.legend)
 
 
 @dataclass(frozen=True)

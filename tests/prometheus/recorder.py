@@ -21,13 +21,14 @@ from recovery.sim.trials.controller_process import ControllerProcess
 from recovery.sim.trials.controller_replica import Replica
 from recovery.sim.trials.fault_injection import FaultInjector
 from recovery.sim.trials.manifests import config_of, objects_of
-from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.request_faults import RequestFaults
 from recovery.sim.trials.transport import TrialTransport
 from recovery.sim.trials.trial_evidence import TrialEvidence
 from recovery.sim.trials.trial_log import TrialLog
 from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 from recovery.telemetry.event_loop_lag import measure_lag
+from tests.prometheus.modelled_agents import ModelledAgents
 
 SCRAPE_SECONDS = 15
 
@@ -77,6 +78,8 @@ class Story:
     plan: TrialPlan
     run_seconds: float
     nodes: int
+    agents: Sequence[JobPlan] = ()
+    """The jobs whose ranks have agents."""
     wire: Callable[[ControllerProcess], None] = _nothing
     """Called with each controller process when it starts."""
     begins: Callable[[EmbeddedCluster], None] = _nothing
@@ -116,6 +119,7 @@ async def _play(story: Story) -> Recording:
 
     recording = Recording(evidence, ends_at)
     replicas = [Replica(f"controller-{number}", clock, evidence, connect) for number in range(plan.replicas)]
+    agents = [ModelledAgents(cluster.trace, job) for job in story.agents]
     story.begins(cluster)
     async with cluster.running():
         await cluster.kubelets.nodes_ready()
@@ -128,6 +132,8 @@ async def _play(story: Story) -> Recording:
         FaultInjector(plan, cluster, replicas, clock, log).begin()
         while clock.now() < ends_at:
             await clock.sleep(SCRAPE_SECONDS)
+            for each in agents:
+                _report(each, replicas, clock.now())
             _scrape(recording, replicas, clock.now())
             story.after_scrape(cluster, recording, clock.now())
         for replica in replicas:
@@ -161,6 +167,14 @@ def _scrape(recording: Recording, replicas: Sequence[Replica], at: datetime) -> 
         for family in replica.process.telemetry.registry.collect():
             for sample in family.samples:
                 recording.samples.append(Sample(at, replica.name, sample.name, dict(sample.labels), sample.value))
+
+
+def _report(agents: ModelledAgents, replicas: Sequence[Replica], at: datetime) -> None:
+    """The endpoint of the leader would hear it. A standby's telemetry takes no report."""
+    facts = agents.report(at)
+    for replica in replicas:
+        if replica.process is not None and facts is not None:
+            replica.process.telemetry.agents_reported(agents.key, facts)
 
 
 def _cluster(clock: VirtualClock, story: Story) -> EmbeddedCluster:

@@ -48,6 +48,7 @@ JOBS = (
 """At the end llm waits for its last member, and vision is held because its budget is used up. speech is only watched,
 and no policy selects search. late has never run whole, because one of its pods does not start. Only llm reports
 progress."""
+HAVE_AGENTS = tuple(job for job in JOBS if job.name in {"llm", "speech"})
 NEVER_STARTS = "late-node-0-1"
 
 
@@ -90,7 +91,15 @@ LATE_SECONDS = 3600.0
 def record() -> Recording:
     """Record the fleet. It takes some seconds."""
     return play(
-        Story(plan=PLAN, run_seconds=RUN_SECONDS, nodes=NODES, wire=_wire, begins=_begins, after_scrape=_delays)
+        Story(
+            plan=PLAN,
+            run_seconds=RUN_SECONDS,
+            nodes=NODES,
+            agents=HAVE_AGENTS,
+            wire=_wire,
+            begins=_begins,
+            after_scrape=_delays,
+        )
     )
 
 

@@ -219,3 +219,68 @@ class TestAGroupThatHangs:
         for standing in ("Met", "Forming", "Unknown"):
             series = {job("job_standing", standing=standing): "1x60", self.idle: "0x60", self.healthy: "1x60"}
             check(promtool, tmp_path, series, [expected(self.name, "12m10s", None)])
+
+
+class TestARendezvous:
+    """That agents report, also outside of incidents. Restarts in place make rendezvous follow one another."""
+
+    name = "RecoveryRendezvousStuck"
+    joined, arrived, expected_ones = (
+        job("rendezvous_participants", state=state) for state in ("joined", "arrived", "expected")
+    )
+
+    def series(self, minutes: int) -> dict[str, str]:
+        """From minute 5 on."""
+        return {
+            self.joined: f"_x5 0x{minutes} stale",
+            self.arrived: f"_x5 15x{minutes} stale",
+            self.expected_ones: f"_x5 16x{minutes} stale",
+        }
+
+    def test_one_that_lasts_at_a_first_start_pages(self, promtool: Path, tmp_path: Path) -> None:
+        shown = [
+            expected(self.name, "9m10s", None),
+            expected(self.name, "12m10s", JOB_LABELS),
+            expected(self.name, "30m10s", None),
+        ]
+        check(promtool, tmp_path, self.series(19), shown)
+
+    def test_one_that_joins_in_time_does_not(self, promtool: Path, tmp_path: Path) -> None:
+        check(
+            promtool, tmp_path, self.series(3), [Expected(f"count_over_time({firing(self.name)}[30m])", "30m10s", {})]
+        )
+
+    def test_many_that_are_interrupted_in_a_row_page(self, promtool: Path, tmp_path: Path) -> None:
+        arrived = {**self.series(19), self.arrived: "_x5 " + "4 16 " * 9 + "stale"}
+        check(promtool, tmp_path, arrived, [expected(self.name, "12m10s", JOB_LABELS)])
+
+    def test_pods_that_have_not_started_are_another_alert(self, promtool: Path, tmp_path: Path) -> None:
+        """Until minute 45. Then all pods run, and a rank does not join."""
+        series = {**self.series(75), job("gpus_not_started", reason="ImagePull"): "_x5 120x40 stale"}
+        shown = [
+            expected(self.name, "40m10s", None),
+            expected("RecoveryNotStarted", "40m10s", JOB_LABELS),
+            expected(self.name, "55m10s", JOB_LABELS),
+        ]
+        check(promtool, tmp_path, series, shown)
+
+
+class TestATrainingWithoutSteps:
+    """The job does not report progress. Its agents see the steps."""
+
+    name = "RecoveryProgressStalled"
+    step, gpus = job("job_step_timestamp_seconds"), job("job_gpus")
+
+    def test_it_may_hang(self, promtool: Path, tmp_path: Path) -> None:
+        series = {self.step: "0+60x5 300x49 3300+60x20", self.gpus: "64x90"}
+        shown = [
+            expected(self.name, "35m10s", None),
+            expected(self.name, "40m10s", JOB_LABELS),
+            expected(self.name, "60m10s", None),
+        ]
+        check(promtool, tmp_path, series, shown)
+
+    def test_an_open_incident_attends_to_it(self, promtool: Path, tmp_path: Path) -> None:
+        opened = {job("incident_start_timestamp_seconds"): "_x20 1200x60"}
+        series = {self.step: "0+60x5 300x80", self.gpus: "64x90", **opened}
+        check(promtool, tmp_path, series, [expected(self.name, "45m10s", None)])

@@ -31,7 +31,10 @@ ABSENT = {
     "recovery_admission_up",
     "recovery_admission_requests_total",
     "recovery_certificate_expiry_timestamp_seconds",
-    # Nor does it answer agents. tests/cluster/test_agent_reports.py has one that does.
+    # Nor does it answer agents, and the job has no joined probe. test_rendezvous.py has a controller that does.
+    "recovery_rendezvous_duration_seconds",
+    "recovery_rendezvous_since_trigger_seconds",
+    "recovery_job_step_timestamp_seconds",
     "recovery_agent_reports_total",
     "recovery_agent_jobs",
     "recovery_agent_report_seconds",

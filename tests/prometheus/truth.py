@@ -80,6 +80,11 @@ class Truth:
         reported = self.recording.evidence.trace.of(str(job), EventKind.REPORTED)
         return [(record.at, 100 * record.step // job.total_steps / 100) for record in reported]
 
+    def jobs_that_met(self, job: JobPlan) -> int:
+        """How many Jobs of that training have met: the first one, and one for each time when it was recreated."""
+        formed = self.recording.evidence.trace.of(str(job), EventKind.ROUND_FORMED)
+        return len({record.job_uid for record in formed if record.at <= self.recording.ends_at})
+
     def _first_sign(self, job: JobPlan, lost: datetime, until: datetime) -> datetime:
         """When the API first shows a pod of the job as deleted or failed because of this loss."""
         evidence = self.recording.evidence
