@@ -17,12 +17,18 @@ from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, P
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.agent_rendezvous import AgentGroup
 from recovery.telemetry.catalogue import of_fleet
-from recovery.telemetry.catalogue.label_values import AGENT, INTERRUPTED, JOINED_ALL, JOINED_PROBE
+from recovery.telemetry.catalogue.label_values import AGENT, INTERRUPTED, JOINED_ALL, JOINED_PROBE, START
 from recovery.telemetry.families import histogram
 from recovery.telemetry.incident_instruments import known_before, spans_ended
 
 _DURATION_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600)
 """A restart in place meets within a second."""
+_USUAL = (
+    (AGENT, START),
+    (AGENT, AttemptAction.RESTART_IN_PLACE),
+    (AGENT, AttemptAction.RECREATE_GROUP),
+    (JOINED_PROBE, AttemptAction.RECREATE_GROUP),
+)
 _SINCE_TRIGGER_SECONDS = (0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600)
 
 
@@ -44,6 +50,10 @@ class RendezvousMetrics:
         self._clock = clock
         self._duration = histogram(of_fleet.RENDEZVOUS_DURATION, registry, _DURATION_SECONDS)
         self._since_trigger = histogram(of_fleet.RENDEZVOUS_SINCE_TRIGGER, registry, _SINCE_TRIGGER_SECONDS)
+        for source, cause in _USUAL:  # start at 0, so that the first one is an increase, also after a restart of ours
+            self._duration.labels(source, JOINED_ALL, cause)
+            if source == AGENT and cause != START:
+                self._since_trigger.labels(cause)
         self._store: GroupStore | None = None
         self._leads_since: datetime | None = None
         """None: another process leads. The leader of before has observed what ended before."""

@@ -132,9 +132,9 @@ async def _play(story: Story) -> Recording:
         FaultInjector(plan, cluster, replicas, clock, log).begin()
         while clock.now() < ends_at:
             await clock.sleep(SCRAPE_SECONDS)
+            _scrape(recording, replicas, clock.now())
             for each in agents:
                 _report(each, replicas, clock.now())
-            _scrape(recording, replicas, clock.now())
             story.after_scrape(cluster, recording, clock.now())
         for replica in replicas:
             replica.stop()

@@ -31,9 +31,7 @@ ABSENT = {
     "recovery_admission_up",
     "recovery_admission_requests_total",
     "recovery_certificate_expiry_timestamp_seconds",
-    # Nor does it answer agents, and the job has no joined probe. test_rendezvous.py has a controller that does.
-    "recovery_rendezvous_duration_seconds",
-    "recovery_rendezvous_since_trigger_seconds",
+    # Nor does it answer agents. test_rendezvous.py has one that does.
     "recovery_job_step_timestamp_seconds",
     "recovery_agent_reports_total",
     "recovery_agent_jobs",

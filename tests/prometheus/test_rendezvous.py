@@ -223,7 +223,7 @@ async def first_pod(job: Job) -> str:
 
 async def is_observed(prometheus: PrometheusServer, series: str, seconds: float) -> None:
     """Once. `series`: with %s in place of the suffix."""
-    await prometheus.until(series % "_count")
+    await prometheus.until(f"{series % '_count'} > 0")
     [(_, count)] = await prometheus.query(series % "_count")
     [(_, found)] = await prometheus.query(series % "_sum")
     assert count == 1
