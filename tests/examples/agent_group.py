@@ -29,8 +29,11 @@ from torch.nn.parallel import DistributedDataParallel
 folder = Path(os.environ["FOLDER"])
 last, pause = int(os.environ["LAST_STEP"]), float(os.environ["STEP_SECONDS"])
 epoch = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+calls_at = time.monotonic()
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+with (folder / f"joins-{rank}").open("a") as log:
+    log.write(json.dumps({"epoch": epoch, "calls_at": calls_at, "joined_at": time.monotonic()}) + "\\n")
 torch.manual_seed(1)
 plain = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 1))
 model = DistributedDataParallel(plain)
@@ -166,6 +169,13 @@ class Group:
         log = self.folder / f"steps-{rank}"
         lines = log.read_text().splitlines(keepends=True) if log.exists() else []
         return [Step(rank, **json.loads(line)) for line in lines if line.endswith("\n")]
+
+    def rendezvous_seconds(self, epoch: int) -> float:
+        """From the first call of `init_process_group` until it has returned in all ranks, as these have logged it."""
+        lines = [line for rank in range(NODES) for line in (self.folder / f"joins-{rank}").read_text().splitlines()]
+        logged = [each for each in map(json.loads, lines) if each["epoch"] == epoch]
+        assert len(logged) == NODES
+        return float(max(each["joined_at"] for each in logged) - min(each["calls_at"] for each in logged))
 
     def all_steps(self) -> list[Step]:
         return [step for rank in range(NODES) for step in self.steps(rank)]
