@@ -170,8 +170,8 @@ def _counts_steps(context: ReconcileContext, ledger: Ledger) -> bool:
 
 def _steps(context: ReconcileContext) -> AgentSteps | None:
     """The steps since the restart. None: not every rank has made one."""
-    agent = context.snapshot.agent
-    return agent.steps if agent is not None else None
+    steps = context.snapshot.agent.steps if context.snapshot.agent is not None else None
+    return None if steps is None or (steps.first is not None and steps.lowest <= steps.first) else steps
 
 
 def _continued(context: ReconcileContext, ledger: Ledger) -> Ledger:

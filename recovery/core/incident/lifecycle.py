@@ -143,7 +143,8 @@ def _steps_before(agent: AgentFacts | None) -> TrainingSteps | None:
     if agent is None or agent.steps is None:
         return None
     found = agent.steps
-    return TrainingSteps(before=found.highest, absolute=found.absolute, step_seconds=found.step_seconds)
+    known = [each.step for each in agent.ended if each.epoch == agent.epoch and each.step is not None]
+    return TrainingSteps(before=max((found.highest, *known)), absolute=found.absolute, step_seconds=found.step_seconds)
 
 
 def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:

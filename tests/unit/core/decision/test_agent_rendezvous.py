@@ -144,8 +144,8 @@ def test_steps_that_cannot_be_compared_end_it_with_the_first_one() -> None:
     controller, world = Controller(allows()), lost(steps=steps(1200, -0.2, absolute=False))
     controller.reconcile(world, 0.2)
     joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
-    controller.settle(joined, 3)
-    assert controller.phase() is Phase.RESUMING
+    controller.settle(with_agent(joined, steps=steps(0, 3.0, first=0, absolute=False)), 3)
+    assert controller.phase() is Phase.RESUMING, "not every rank has made a step"
     controller.settle(with_agent(joined, steps=steps(1, 4.0, first=0, absolute=False)), 4.2)
     [incident] = controller.recorded
     assert (closing(incident).outcome, closing(incident).ended_at) == (Outcome.RECOVERED, at(4))
@@ -250,3 +250,10 @@ def test_ranks_that_are_stopped_say_how_far_they_were() -> None:
     controller.settle(with_agent(joined, steps=steps(1206, 60.0, first=1000)), 60.2)
     assert controller.phase() is Phase.RESUMING
     assert controller.incident.training_steps == TrainingSteps(1206, absolute=True, step_seconds=0.5, resumed=1000)
+
+
+def test_the_rank_that_failed_says_its_step_itself() -> None:
+    controller = Controller(allows())
+    world = with_agent(asking(training(), 0, step=1207), meets=True, rendezvous=(FIRST,), steps=steps(1200, -4))
+    controller.reconcile(world, 0.2)
+    assert controller.incident.training_steps == TrainingSteps(1207, absolute=True, step_seconds=0.5)
