@@ -83,6 +83,19 @@ async def test_who_says_nothing_is_closed_after_a_while(monkeypatch: pytest.Monk
         assert (server.connections, list(recorded.links.values())) == (1, [0])
 
 
+async def test_each_that_says_nothing_is_closed_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELLO_SECONDS", 0.2)
+    async with listening(4) as (server, _, port), dialled(port) as first:
+        await comes(lambda: server.connections == 1)
+        await asyncio.sleep(0.1)
+        async with dialled(port) as second:
+            assert await first.is_closed()
+            assert await second.is_closed()
+            async with dialled(port) as third:  # nobody was awaited any more
+                assert await third.is_closed()
+    assert server.connections == 0
+
+
 async def test_a_slow_reader_is_cut_off() -> None:
     async with listening(1) as (server, recorded, port), dialled(port) as peer:
         await peer.greet(0)

@@ -93,7 +93,7 @@ class BarrierSays:
 Effect = Send | Close | ReportNow | BarrierSays
 
 
-@dataclass
+@dataclass(slots=True)
 class _Slot:
     inc: str
     link: int | None

@@ -62,6 +62,8 @@ class Server:
         """By number, oldest first."""
         self._strangers: dict[int, _Connection] = {}
         """Those of them that have not proved the key."""
+        self._too_late: asyncio.TimerHandle | None = None
+        """One for all strangers: a timer for each connection is much of its memory. None: nobody is awaited."""
         self._numbers = 0
 
     @property
@@ -126,6 +128,22 @@ class Server:
             connection.abort()
             return
         self._connections[connection.number] = self._strangers[connection.number] = connection
+        self._await_strangers()
+
+    def _await_strangers(self) -> None:
+        if self._too_late is None and self._strangers:
+            oldest = next(iter(self._strangers.values()))
+            loop = asyncio.get_running_loop()
+            self._too_late = loop.call_at(oldest.opened_at + HELLO_SECONDS, self._close_late)
+
+    def _close_late(self) -> None:
+        self._too_late = None
+        since = asyncio.get_running_loop().time() - HELLO_SECONDS
+        for stranger in list(self._strangers.values()):
+            if stranger.opened_at > since:
+                break
+            stranger.abort()
+        self._await_strangers()
 
     def closed(self, connection: "_Connection") -> None:
         if self._connections.pop(connection.number, None) is None:
@@ -149,17 +167,20 @@ class Server:
 
 
 class _Connection(asyncio.Protocol):
+    """Thousands of them are open at once: what only the greeting needs is dropped after it."""
+
+    __slots__ = ("_admitted", "_greeting", "_lines", "_server", "_transport", "number", "opened_at")
+
     def __init__(self, server: Server, number: int) -> None:
         self.number = number
+        self.opened_at = 0.0
         self._server = server
         self._lines = Lines()
         self._transport: asyncio.Transport | None = None
         """None: not connected yet, or closed."""
-        self._too_late: asyncio.TimerHandle | None = None
-        """None: the peer has proved the key."""
-        self._hello: Hello | None = None
-        self._nonce: str | None = None
-        """None: there was no hello yet."""
+        self._greeting: tuple[Hello, str] | None = None
+        """The hello and our nonce. None: there was no hello yet, or the peer is admitted."""
+        self._admitted = False
 
     @property
     def held_bytes(self) -> int:
@@ -169,7 +190,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "TCP has streams"
         self._transport = transport
-        self._too_late = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.abort)
+        _forget_addresses(transport)
+        self.opened_at = asyncio.get_running_loop().time()
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -183,22 +205,22 @@ class _Connection(asyncio.Protocol):
 
     def _line(self, line: bytes) -> None:
         message = decode(line)
-        if self._hello is None:
+        if self._admitted:
+            if not isinstance(message, _FROM_MEMBER):
+                raise WireError("not for a member to say")
+            self._server.said(self.number, message)
+        elif self._greeting is None:
             if not isinstance(message, Hello):
                 raise WireError("no hello")
             challenge = self._server.answer(message)
-            self._hello, self._nonce = message, challenge.nonce
+            self._greeting = message, challenge.nonce
             self.write(encode(challenge))
-        elif self._nonce is not None:
+        else:
             if not isinstance(message, Proof):
                 raise WireError("no proof")
-            nonce, self._nonce = self._nonce, None
-            self._server.admit(self, self._hello, nonce, message)
-            self._forget_limit()
-        elif isinstance(message, _FROM_MEMBER):
-            self._server.said(self.number, message)
-        else:
-            raise WireError("not for a member to say")
+            (hello, nonce), self._greeting = self._greeting, None
+            self._server.admit(self, hello, nonce, message)
+            self._admitted = True
 
     def write(self, line: bytes) -> None:
         if self._transport is None:
@@ -226,10 +248,11 @@ class _Connection(asyncio.Protocol):
 
     def _leave(self) -> None:
         self._transport = None
-        self._forget_limit()
         self._server.closed(self)
 
-    def _forget_limit(self) -> None:
-        if self._too_late is not None:
-            self._too_late.cancel()
-            self._too_late = None
+
+def _forget_addresses(transport: asyncio.Transport) -> None:
+    """asyncio keeps the addresses of both ends, a quarter of what a link takes. Nothing asks for them."""
+    kept = getattr(transport, "_extra", None)
+    if isinstance(kept, dict):
+        kept.clear()

@@ -239,6 +239,8 @@ def _read_fields(forms: Mapping[str, tuple[str, Read]], value: Any) -> dict[str,
 class Lines:
     """Cuts what arrives into lines, and holds at most one unfinished line."""
 
+    __slots__ = ("_rest",)
+
     def __init__(self) -> None:
         self._rest = b""
 
