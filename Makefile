@@ -151,10 +151,10 @@ real-nodes-central:  ## those that need no torch
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
 	@$(BIN)/python -m tests.cluster.controlplane.build
 
-# What `make bench` measures: all, or parts of it; `simulation`, `decisions`, `scale`, `scrapes`, `attacks`, `capacity` and
-# `gpu-hours` need no Go.
-bench: $(STAMP) $(if $(filter simulation decisions scale scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
-	@$(BIN)/python -m tests.bench $(ARGS)
+# What `make bench` measures: all, or parts of it; these need no Go.
+bench_without_go := simulation decisions scale scrapes attacks capacity gpu-hours rendezvous reports
+bench: $(STAMP) $(if $(filter $(bench_without_go),$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
+	@EXAMPLES_VENV=$(EXAMPLES_VENV) $(BIN)/python -m tests.bench $(ARGS)
 
 ##@ Generate
 

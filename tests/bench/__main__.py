@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.bench import attacks, capacity, decisions, idle_jobs, nodes, recoveries, scrapes, simulation
 from tests.bench.gpu_hours import arms as gpu_hours
+from tests.bench.rendezvous import measure as rendezvous
 from tests.bench.scale import measure as scale
 
 
@@ -77,6 +78,12 @@ def _scale() -> None:
     _keep("scale", [asdict(row) for row in rows])
 
 
+def _rendezvous() -> None:
+    rows = asyncio.run(rendezvous.measure())
+    print(rendezvous.table(rows), flush=True)
+    _keep("rendezvous", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
@@ -94,6 +101,7 @@ PARTS = {
     "capacity": _capacity,
     "gpu-hours": _gpu_hours,
     "scale": _scale,
+    "rendezvous": _rendezvous,
 }
 
 
