@@ -15,8 +15,11 @@ from .server import Server
 TICK_SECONDS = 1.0
 BEAT_SECONDS = 5.0
 ASKING_EVERY_SECONDS = 1.0
-MEETING_EVERY_SECONDS = 4.5
+MEETING_EVERY_SECONDS = 5.0
 """While ranks wait for others, the controller hears within 5 s whom they wait for."""
+REPORT_SPREAD = (0.8, 1.0)
+"""The next report comes after such a share of the time. Reports of many jobs spread, and none is late, so that a new
+leader knows all jobs after `everySeconds`."""
 OTHER_REPLICA_AFTER_SECONDS = 0.1
 OTHER_REPLICAS_TRIED = 4
 """How often in a row a replica that stands by may answer before that counts as no answer."""
@@ -132,7 +135,7 @@ class BarrierHost:
             elif self.barrier.meeting:
                 wait_seconds = min(wait_seconds, MEETING_EVERY_SECONDS)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait_seconds * self._draw.uniform(0.9, 1.1))
+                await asyncio.wait_for(self._changed.wait(), wait_seconds * self._draw.uniform(*REPORT_SPREAD))
 
     def _note(self, result: ReportAnswer | NoAnswer) -> float:
         """Say what is new about the reports. Returns when the next one is due if nothing happens."""
