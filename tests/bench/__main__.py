@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.bench import attacks, capacity, decisions, idle_jobs, nodes, recoveries, scrapes, simulation
 from tests.bench.gpu_hours import arms as gpu_hours
 from tests.bench.rendezvous import measure as rendezvous
+from tests.bench.reports import measure as reports
 from tests.bench.scale import measure as scale
 
 
@@ -84,6 +85,12 @@ def _rendezvous() -> None:
     _keep("rendezvous", [asdict(row) for row in rows])
 
 
+def _reports() -> None:
+    rows = asyncio.run(reports.measure())
+    print(reports.table(rows), flush=True)
+    _keep("reports", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
@@ -102,6 +109,7 @@ PARTS = {
     "gpu-hours": _gpu_hours,
     "scale": _scale,
     "rendezvous": _rendezvous,
+    "reports": _reports,
 }
 
 

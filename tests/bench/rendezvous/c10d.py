@@ -96,5 +96,9 @@ class _Run:
             found: list[float] = [event["at"] for event in events if event.get("joined") == times]
             return found if len(found) == share else []
 
-        moments = [await child.all_said(joined, PATIENCE_SECONDS) for child in self._children]
-        return max(at for found in moments if isinstance(found, list) for at in found)
+        moments: list[float] = []
+        for child in self._children:
+            found = await child.all_said(joined, PATIENCE_SECONDS)
+            assert isinstance(found, list)
+            moments += found
+        return max(moments)

@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 _LEADING = '"leading"'
+ALONE = ("--no-leader-election",)
 _START_SECONDS_MAX = 300.0
 _STOP_SECONDS_MAX = 30.0
 _QUIET_LOAD = 0.05
@@ -47,8 +48,10 @@ class Controller:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, server_port: int, source: Path, folder: Path) -> AsyncIterator["Controller"]:
-        """A controller of the code in `source`, once it leads."""
+    async def running(
+        cls, server_port: int, source: Path, folder: Path, options: Sequence[str] = ALONE, ready: str = _LEADING
+    ) -> AsyncIterator["Controller"]:
+        """A controller of the code in `source`, once its log has the words `ready`: those of a leader by default."""
         kubeconfig, log, answers = folder / "kubeconfig", folder / "controller.log", folder / "answers"
         kubeconfig.write_text(_KUBECONFIG % server_port)
         port = _free_port()
@@ -56,19 +59,26 @@ class Controller:
         start = "from recovery.cli.entry import main; main()"
         with log.open("wb") as output, answers.open("wb") as found:
             process = subprocess.Popen(
-                [sys.executable, "-c", start, "run", "--no-leader-election", *address],
+                [sys.executable, "-c", start, "run", *options, *address],
                 cwd=source,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
             controller = cls(process, answers, log)
             try:
-                await controller._until_leading()
+                await controller.until_logged(ready)
+                controller.leading_after_seconds = time.monotonic() - controller._began_at
+                controller.leading_cpu_seconds = controller.cpu_seconds()
                 probe = [sys.executable, "-m", "tests.bench.scale.probe", str(port)]
                 controller.probe = subprocess.Popen(probe, stdout=found)
                 yield controller
             finally:
                 controller._stop()
+
+    async def end(self) -> None:
+        """Ask it to end, and wait for that. The event loop goes on, and so does a fake API server in it."""
+        self._process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(self._process.wait, _STOP_SECONDS_MAX)
 
     def _stop(self) -> None:
         for process in (self.probe, self._process):
@@ -81,13 +91,13 @@ class Controller:
                 process.kill()
                 process.wait()
 
-    async def _until_leading(self) -> None:
-        while _LEADING not in self._log.read_text():
+    async def until_logged(self, words: str) -> str:
+        """The first line of its log with these words."""
+        while not (found := [line for line in self._log.read_text().splitlines() if words in line]):
             if self._process.poll() is not None or time.monotonic() - self._began_at > _START_SECONDS_MAX:
-                raise RuntimeError(f"the controller does not lead: {self._log.read_text()[-3000:]}")
+                raise RuntimeError(f"the controller does not say {words}: {self._log.read_text()[-3000:]}")
             await asyncio.sleep(0.05)
-        self.leading_after_seconds = time.monotonic() - self._began_at
-        self.leading_cpu_seconds = self.cpu_seconds()
+        return found[0]
 
     @property
     def pid(self) -> int:
