@@ -69,7 +69,7 @@ CASES = [
 ]
 
 
-def _runtime(name: str, grace_seconds: int, *, own_restart: bool) -> Object:
+def runtime(name: str, grace_seconds: int, *, own_restart: bool) -> Object:
     """A runtime that differs between the arms only in what restarts the group."""
     pod = {
         "restartPolicy": "Never",
@@ -137,7 +137,7 @@ class Bench:
         """A TrainJob in which all ranks train, and the seconds that its start took. It is deleted on exit."""
         await asyncio.sleep(REFILL_SECONDS)
         await self._control_plane.kubectl("create", "namespace", name)
-        await apply(self._control_plane, None, _runtime(name, case.grace_seconds, own_restart=own_restart))
+        await apply(self._control_plane, None, runtime(name, case.grace_seconds, own_restart=own_restart))
         job = Job(self._control_plane, self._fleet, name, "train", case.pods)
         started = self._fleet.clock.now()
         await apply(self._control_plane, name, train_job("train", ranks=case.pods, runtime=name))

@@ -86,12 +86,13 @@ class Fleet:
         kubelet: KubeletSettings | None = None,
         seed: int = 1,
         prefix: str = "gpu",
+        played_by: type[TrainingWorld] = TrainingWorld,
     ) -> AsyncIterator["Fleet"]:
-        """`nodes` nodes of 8 GPUs, registered and Ready."""
+        """`nodes` nodes of 8 GPUs, registered and Ready. `played_by` decides what the processes of all pods do."""
         clock, entropy = SystemClock(), random.Random(seed)
         async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
             api = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=entropy)
-            world = TrainingWorld(api, clock, entropy, training)
+            world = played_by(api, clock, entropy, training)
             kubelets = Kubelets(api, clock, entropy, world, kubelet)
             names = tuple(f"{prefix}-{number}" for number in range(nodes))
             for name in names:

@@ -15,12 +15,12 @@ class Api(FakeApi):
 
     def __init__(self, requests: AgentRequests) -> None:
         super().__init__()
-        self.requests = requests
+        self.served = requests
         self.reviews = 0
 
     async def answer(self, request: ApiRequest) -> bytes:
         self.reviews += 1
-        _, body, _ = self.requests.handle(
+        _, body, _ = self.served.handle(
             request.verb, request.resource.plural, ("", ""), "", {}, "", bytes(request.body or b"")
         )
         return body
@@ -31,7 +31,8 @@ async def test_each_token_is_reviewed_once_and_is_of_its_pod() -> None:
     api = Api(AgentRequests(Cluster(fleet)))
     tokens = Tokens(api, SystemClock())
     pod = next(iter(fleet.pods.values()))
-    for token in (token_of(pod), token_of(pod, "renewed"), token_of(pod)):
+    first, renewed = token_of(pod), token_of(pod, "renewed")
+    for token in (first, renewed, first):
         assert await tokens.pod(token) == TokenPod(pod.job.group.namespace, pod.name, pod.uid)
     assert api.reviews == 2
 
