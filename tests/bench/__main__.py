@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.bench import attacks, capacity, decisions, idle_jobs, nodes, recoveries, scrapes, simulation
 from tests.bench.gpu_hours import arms as gpu_hours
+from tests.bench.in_place import measure as in_place
 from tests.bench.rendezvous import measure as rendezvous
 from tests.bench.reports import measure as reports
 from tests.bench.scale import measure as scale
@@ -91,6 +92,12 @@ def _reports() -> None:
     _keep("reports", [asdict(row) for row in rows])
 
 
+def _in_place() -> None:
+    rows = asyncio.run(in_place.measure())
+    print(in_place.table(rows), flush=True)
+    _keep("in-place", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
@@ -102,6 +109,7 @@ PARTS = {
     "decisions": _decisions,
     "recoveries": _recoveries,
     "nodes": _nodes,
+    "in-place": _in_place,
     "idle-jobs": _idle_jobs,
     "scrapes": _scrapes,
     "attacks": _attacks,

@@ -50,10 +50,10 @@ class LightAgent:
     def begin(self) -> None:
         self.perform(self.member.begin())
 
-    def fail(self) -> None:
+    def fail(self, message: str = "RuntimeError: of the bench") -> None:
         """The rank ends with an error."""
         place = self.place
-        failure = Failure(place.slot, 1, None, "RuntimeError: of the bench", None, place.pod, place.node)
+        failure = Failure(place.slot, 1, None, message, None, place.pod, place.node)
         self.perform(self.member.on_rank_end(time.monotonic(), _RankEnd(self.member.epoch, 0, failure)))
 
     def beat(self) -> None:
