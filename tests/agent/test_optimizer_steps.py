@@ -10,7 +10,7 @@ import pytest
 
 from recovery.agent._trainjob_recovery import rank_progress
 from recovery.agent._trainjob_recovery.pages import Page
-from recovery.agent._trainjob_recovery.rank_progress import STEP_MAX, Progress
+from recovery.agent._trainjob_recovery.rank_progress import STEP_MAX, ShownProgress
 
 
 class Device:
@@ -41,7 +41,7 @@ class Rank:
     """A process with a page."""
 
     def __init__(self) -> None:
-        self.page, self.progress = Page(), Progress()
+        self.page, self.progress = Page(), ShownProgress()
         self.progress.open(self.page.file)
         self.page.close_file()
 
@@ -233,7 +233,7 @@ def test_a_script_may_go_back_to_an_earlier_step() -> None:
 
 
 def test_without_a_page_nothing_is_counted() -> None:
-    progress = Progress()
+    progress = ShownProgress()
     progress.arrive()
     progress.join()
     progress.say(3)

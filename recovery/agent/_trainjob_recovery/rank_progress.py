@@ -50,7 +50,7 @@ class _Count:
         self.reads = 0
 
 
-class Progress:
+class ShownProgress:
     """What this process shows. In a process without a page, such as a child, it shows nothing."""
 
     def __init__(self) -> None:
@@ -167,9 +167,9 @@ class Progress:
             pass
 
 
-def of_rank(page: str) -> Progress:
+def of_rank(page: str) -> ShownProgress:
     """`page` is the number of an open file. Empty: there is none, as where the kernel refuses such memory."""
-    progress = Progress()
+    progress = ShownProgress()
     try:
         if page:
             progress.open(int(page))
@@ -200,7 +200,7 @@ def _shared_memory(file: int) -> memoryview:
     class Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
         _type_ = "B"
 
-    class Page(_ctypes.Array):  # type: ignore[type-arg]
+    class Bytes(_ctypes.Array):  # type: ignore[type-arg]
         _type_, _length_ = Byte, PAGE_BYTES
 
     class Function(_ctypes.CFuncPtr):
@@ -214,10 +214,10 @@ def _shared_memory(file: int) -> memoryview:
     address = address.value if isinstance(address, Pointer) else address
     if address is None or address + 1 == 1 << 64:
         raise OSError("the page cannot be mapped")
-    return memoryview(Page.from_address(address)).cast("B")
+    return memoryview(Bytes.from_address(address)).cast("B")
 
 
-def _hook_groups(progress: Progress, names: "dict[str, Any]") -> None:
+def _hook_groups(progress: ShownProgress, names: "dict[str, Any]") -> None:
     """See the calls of `init_process_group` in this module, which may have it from the one that defines it."""
     given = names.get("init_process_group")
     if type(given) is not type(_hook_groups) or getattr(given, "__globals__", None) is globals():
@@ -229,7 +229,7 @@ def _hook_groups(progress: Progress, names: "dict[str, Any]") -> None:
             held["init_process_group"] = watched
 
 
-def _watched(progress: Progress, function: "Any") -> "Any":
+def _watched(progress: ShownProgress, function: "Any") -> "Any":
     from functools import wraps
 
     @wraps(function)
@@ -247,7 +247,7 @@ def _watched(progress: Progress, function: "Any") -> "Any":
     return init_process_group
 
 
-def _hook_of(progress: Progress, compiles: "Callable[[], bool]") -> "Callable[[Any, Any, Any], None]":
+def _hook_of(progress: ShownProgress, compiles: "Callable[[], bool]") -> "Callable[[Any, Any, Any], None]":
     """A function of closures alone, because torch.compile cannot find the globals of this module."""
     count = progress.count
 
@@ -303,7 +303,7 @@ class _Watched(ModuleSpec):
     So no function of this file stands between the program and torch in a traceback.
     """
 
-    progress: Progress
+    progress: ShownProgress
 
     @property
     def _initializing(self) -> bool:
@@ -325,7 +325,7 @@ _Watched.__name__ = _Watched.__qualname__ = "ModuleSpec"
 class _Finder:
     """Stands first among the finders. It finds what the others find, and the module that a script may import."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ShownProgress) -> None:
         self._progress = progress
 
     def find_spec(

@@ -28,7 +28,7 @@ def main(link: socket.socket, request: dict[str, Any]) -> None:
     # From here on `_trainjob_recovery` is what it is in a rank: the module that a script may import.
     for name in [name for name in sys.modules if name.split(".")[0] == "_trainjob_recovery"]:
         del sys.modules[name]
-    progress = rank_progress.Progress()
+    progress = rank_progress.ShownProgress()
     progress.install()
     interrupted: list[bool] = []
     atexit.register(_die_if, interrupted)
@@ -125,7 +125,7 @@ def reason_against_fork() -> str | None:
     return None
 
 
-def _fork_rank(files: list[int], request: dict[str, Any], progress: rank_progress.Progress) -> bool:
+def _fork_rank(files: list[int], request: dict[str, Any], progress: rank_progress.ShownProgress) -> bool:
     """Fork a rank whose parent is the agent. True in the rank.
 
     The process in between ends at once, so that the rank becomes a child of the agent, which is a subreaper.

@@ -182,7 +182,9 @@ def test_the_runtime_with_the_joined_probe_is_the_prepared_one_and_the_probe() -
     [job] = joined["spec"]["template"]["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
     assert template.pop("metadata") == {"annotations": {JOINED_PROBE_ANNOTATION: "readiness"}}
-    assert template["spec"]["containers"][0].pop("readinessProbe")["exec"]["command"][:2] == ["test", "-f"]
+    [container] = template["spec"]["containers"]
+    *test, file = container.pop("readinessProbe")["exec"]["command"]
+    assert (test, container.pop("env")) == (["test", "-f"], [{"name": "RECOVERY_JOINED_FILE", "value": file}])
     assert joined["metadata"].pop("name") == prepared["metadata"].pop("name") + "-joined"
     assert joined == prepared
 
