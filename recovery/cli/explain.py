@@ -23,7 +23,8 @@ from recovery.cli.formatting import AccountOutput, age, moment, print_data, prin
 from recovery.cli.job_lookup import absence, title_of
 from recovery.cli.status_rows import JobRow, as_data, job_row, ledger_problem, stamp
 from recovery.core.decision import crash_loop
-from recovery.core.decision.decide import as_judged, decide
+from recovery.core.decision.decide import decide
+from recovery.core.decision.judged import as_judged
 from recovery.core.decision.protection import protection
 from recovery.core.incident import budget, requests
 from recovery.core.incident.lifecycle import present

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from recovery.core.decision import in_place
-from recovery.core.decision.decide import as_judged
+from recovery.core.decision.judged import as_judged
 from recovery.core.diagnosis.agent_view import epoch_in
 from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.evidence import gather

@@ -2,14 +2,12 @@
 
 from datetime import timedelta
 
-import msgspec
-
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.another_attempt import try_again
 from recovery.core.decision.in_place import attempted, deadline, under_way
-from recovery.core.decision.on_the_way import not_ready, say_after_a_while
+from recovery.core.decision.on_the_way import watch_the_rendezvous, watch_the_start
 from recovery.core.decision.situation import Situation
-from recovery.core.diagnosis.agent_view import SILENT_AFTER
+from recovery.core.diagnosis.agent_view import SILENT_AFTER, not_arrived
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import attempt_limits, lifecycle, phases
@@ -22,8 +20,6 @@ from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import as_before, say_of_attempt, says_more
 
 _ASKS_AGAIN_AFTER = timedelta(seconds=30)
-_SAY_AFTER = timedelta(seconds=5)
-"""A rendezvous in place takes about a second. After so long the message says for which ranks it waits."""
 
 
 def made_alone(situation: Situation) -> Plan | Situation:
@@ -65,6 +61,8 @@ def position(context: ReconcileContext, ledger: Ledger, found: Phase) -> Phase:
     in_place = under_way(ledger) is not None
     if in_place and agent is not None and agent.state is AgentState.STOPPING:
         return Phase.STOPPING
+    if found is Phase.RENDEZVOUS and not_arrived(agent):
+        return Phase.STARTING
     if found is not Phase.HEALTHY or restart is None or context.now - restart.started_at >= SILENT_AFTER:
         return found
     # A report from before the restart may arrive late. It says nothing about the next epoch.
@@ -90,12 +88,15 @@ def watched(context: ReconcileContext, ledger: Ledger) -> Plan:
         return as_before(after, requeue_at=context.now + _ASKS_AGAIN_AFTER)
     if agent.state in {AgentState.EXITING, AgentState.BROKEN, AgentState.LEAVING}:
         return try_again(context, ledger, because(Reason.AGENTS_GAVE_UP, stuck=len(agent.stuck)))
+    if agent.shows_joins and agent.state is AgentState.RUNNING:
+        # The agents have done their part. How long the program needs to join is its own matter, as in a new group.
+        return (
+            watch_the_start(context, ledger)
+            if ledger.phase is Phase.STARTING
+            else watch_the_rendezvous(context, ledger)
+        )
     if due_at is not None and context.now >= due_at:
         pinned = ledger.current_incident.pinned.in_place
         seconds = int(pinned.timeout_seconds) if pinned is not None else 0
         return try_again(context, ledger, because(Reason.IN_PLACE_TIMEOUT, seconds=seconds))
-    if ledger.phase is not Phase.RENDEZVOUS:
-        return as_before(ledger, requeue_at=due_at)
-    plan = say_after_a_while(context, ledger, not_ready(context.snapshot), after=_SAY_AFTER)
-    moments = [moment for moment in (plan.requeue_at, due_at) if moment is not None]
-    return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
+    return as_before(ledger, requeue_at=due_at)

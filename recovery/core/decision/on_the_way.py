@@ -10,6 +10,7 @@ from recovery.core.decision.resuming import deadline_of
 from recovery.core.decision.teardown import free_the_dead, pod_deletes
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import job_backoff, not_started
+from recovery.core.diagnosis.agent_view import not_arrived
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of, rank, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.diagnosis.unscheduled import unscheduled
@@ -326,8 +327,11 @@ def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
 
 
 def watch_the_start(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """`timeouts.start` counts: all pods have a node, but not all run."""
+    """`timeouts.start` counts: all pods have a node, but not all run. It does not count for a program that runs in all
+    of them and prepares itself before it joins."""
     open_ = ledger.current_incident
+    if not_arrived(context.snapshot.agent):
+        return say_after_a_while(context, ledger, not_ready(context.snapshot))
     timeout = timedelta(seconds=open_.pinned.start_timeout_seconds)
     deadline = _under_way_since(context, ledger) + timeout
     if context.now < deadline or not lifecycle.acts(ledger):

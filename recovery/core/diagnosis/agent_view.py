@@ -27,7 +27,12 @@ _NO_EPOCH_RUNS = frozenset({AgentState.STOPPING, AgentState.STARTING, AgentState
 
 
 def with_processes(
-    snapshot: Snapshot, handled: Collection[str], since: datetime, *, restarts_in_place: bool = False
+    snapshot: Snapshot,
+    handled: Collection[str],
+    since: datetime,
+    *,
+    restarts_in_place: bool = False,
+    joins_proven: bool = False,
 ) -> Snapshot:
     """The snapshot whose pods show the processes that the agents report.
 
@@ -35,12 +40,16 @@ def with_processes(
     `restarts_in_place`: the open incident follows a restart in place. If several epochs have ended since, the report
     shows only the first of them as if it had been sent then: each one that had run is an incident of its own, as it
     would have been with a controller that was there.
+    `joins_proven`: all ranks had joined before the open incident. Until they have once, no one waits for them to: in
+    some programs not every rank calls `init_process_group`.
     """
     agent = snapshot.agent
     if agent is None:
         return snapshot
     if not _is_about(agent, snapshot):
         return msgspec.structs.replace(snapshot, agent=None)
+    if not joins_proven and all(each.joined_at is None for each in agent.rendezvous):
+        agent = msgspec.structs.replace(agent, meets=False)
     if not agent.ended:
         return _with_joins(snapshot, agent)
     places = {each.epoch: _pod_of(each, agent, snapshot) for each in agent.ended}
@@ -86,6 +95,13 @@ def joined(agent: AgentFacts) -> datetime | None:
         # Only the latest are listed. An epoch is followed by another one once it has run.
         return agent.epoch_since
     return None if found is None else found.joined_at
+
+
+def not_arrived(agent: AgentFacts | None) -> bool:
+    """All processes run, and none has called `init_process_group`: the program prepares itself, however long."""
+    if agent is None or not agent.shows_joins or agent.state is not AgentState.RUNNING:
+        return False
+    return agent.present_rendezvous is None
 
 
 _EPOCH = "/epoch/"

@@ -58,6 +58,10 @@ class Shows(msgspec.Struct, frozen=True):
     """What the program lets the agents see."""
 
     joins: bool = False
+    late_seconds: float = 0.0
+    """It prepares itself for so long before its ranks arrive."""
+    not_rank: int | None = None
+    """This rank never arrives, and the others do not need it. None: all arrive."""
     steps: bool = False
     absolute: bool = False
     """Its steps count from the beginning of the training."""
@@ -255,7 +259,8 @@ class Cluster:
         self._running_since = self.now
         self._of_member(slot, slot.member.on_started(self.now, epoch))
         if self.shows.joins:
-            self.after(self._drawn(RANK_ARRIVES_IN), partial(self._arrives_at_rendezvous, slot, epoch))
+            arrives_in = self.shows.late_seconds + self._drawn(RANK_ARRIVES_IN)
+            self.after(arrives_in, partial(self._arrives_at_rendezvous, slot, epoch))
 
     def _ranks_stop(self, slot: Slot) -> None:
         if slot.alive:
@@ -265,7 +270,7 @@ class Cluster:
     # --- what they show ----------------------------------------------------------------------------------------------
 
     def _arrives_at_rendezvous(self, slot: Slot, epoch: int) -> None:
-        if not slot.alive or slot.process != epoch or slot not in self.members:
+        if not slot.alive or slot.process != epoch or slot not in self.members or slot.number == self.shows.not_rank:
             return
         slot.shown = replace(slot.shown, arrived_at=self.now)
         self._looks(slot)

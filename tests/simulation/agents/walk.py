@@ -151,7 +151,13 @@ class Walk:
 
 def _drawn_shows(random: Random) -> Shows:
     joins = random.random() < 0.7
-    return Shows(joins=joins, steps=joins and random.random() < 0.6, absolute=random.random() < 0.7)
+    return Shows(
+        joins=joins,
+        late_seconds=random.choice((0.0, 0.0, 0.0, 90.0)),
+        not_rank=2 if random.random() < 0.1 else None,
+        steps=joins and random.random() < 0.6,
+        absolute=random.random() < 0.7,
+    )
 
 
 def _drawn_policy(random: Random) -> Policy:

@@ -108,7 +108,8 @@ def test_a_group_whose_processes_run_has_not_recovered_until_all_have_joined() -
     controller, world = Controller(allows()), lost()
     controller.reconcile(world, 0.2)
     waits = with_agent(back(world, 1.2, AgentRendezvous(2, at(1.4))), waiting=(3,), waiting_count=1, arrived=3)
-    controller.settle(waits, 8)
+    controller.settle(waits, 2)
+    controller.settle(waits, 32)
     assert (controller.phase(), controller.recorded) == (Phase.RENDEZVOUS, [])
     assert controller.incident.reason is Reason.WAITING_FOR_READY
     assert "train-node-0-3" in controller.incident.message
@@ -120,7 +121,33 @@ def test_a_rendezvous_in_place_that_takes_too_long_recreates_the_group() -> None
     waits = back(world, 1.2, AgentRendezvous(2, at(1.4)))
     controller.settle(waits, 8)
     controller.settle(with_agent(waits, received_at=at(61)), 61.5)
+    assert controller.triggers == [], "the agents have started all processes in time"
+    controller.settle(with_agent(waits, received_at=at(900)), 901.5)
     assert [each.uid for each in controller.triggers] == [world.job.uid]
+    assert controller.incident.attempts[-1].reason is Reason.RENDEZVOUS_TIMEOUT
+
+
+def test_a_program_may_prepare_itself_for_as_long_as_it_likes_before_it_joins() -> None:
+    controller, world = Controller(allows()), lost()
+    controller.reconcile(world, 0.2)
+    prepares = back(world, 1.2, None)
+    for seconds in (2, 100, 1000, 4000):
+        controller.settle(with_agent(prepares, received_at=at(seconds)), seconds + 0.5)
+        assert (controller.phase(), controller.triggers) == (Phase.STARTING, [])
+    controller.settle(with_agent(prepares, rendezvous=(FIRST, AgentRendezvous(2, at(4001)))), 4002)
+    assert controller.phase() is Phase.RENDEZVOUS
+
+
+def test_no_one_waits_for_ranks_that_have_never_joined() -> None:
+    """In some programs not every rank calls `init_process_group`."""
+    controller, world = Controller(allows()), with_agent(lost(steps=None), rendezvous=(AgentRendezvous(1, at(-3500)),))
+    controller.reconcile(world, 0.2)
+    assert not controller.incident.probe_proven
+    again_ = running(world, 1.2, [ended(1, 0, by=RestartedBy.ANSWER)], epoch=2)
+    found = (AgentRendezvous(1, at(-3500)), AgentRendezvous(2, at(1.4)))
+    controller.settle(with_agent(again_, meets=True, rendezvous=found), 1.7)
+    [incident] = controller.recorded
+    assert (closing(incident).outcome, closing(incident).verified) == (Outcome.RECOVERED, False)
 
 
 def test_an_incident_ends_when_every_rank_has_passed_the_step_of_the_failure() -> None:
