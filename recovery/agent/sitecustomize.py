@@ -69,6 +69,8 @@ def _become_rank():
     """Leave the environment that stock torchrun gives, and load the hooks of a rank."""
     del os.environ[_MARKER]
     page = os.environ.pop(_PAGE, None)
+    if page and not _is_page(page):
+        page = ""
     for name in [name for name in os.environ if name.startswith("RECOVERY_AGENT_")]:
         del os.environ[name]
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != _HERE]
@@ -82,6 +84,15 @@ def _become_rank():
     finally:
         if page:
             os.close(int(page))
+
+
+def _is_page(number):
+    # type: (str) -> bool
+    """A wrapper between the agent and this interpreter may have used the number for a file of its own."""
+    try:
+        return os.readlink("/proc/self/fd/" + number).startswith("/memfd:recovery-progress")
+    except OSError:
+        return False
 
 
 def _load_hooks(page):

@@ -23,6 +23,8 @@ class AgentExchange:
         self._heard: Callable[[GroupKey, AgentFacts], None] = lambda key, facts: None
         self._facts: dict[GroupKey, AgentFacts] = {}
         self._answers: dict[GroupKey, tuple[int, AgentAnswer]] = {}
+        self._open: set[GroupKey] = set()
+        """The groups with an open incident. It may end, or go on, with whatever a report says."""
         self._waiting: dict[GroupKey, set[asyncio.Event]] = {}
 
     def subscribe(
@@ -40,6 +42,7 @@ class AgentExchange:
         show a process as lost that runs again."""
         self._facts.clear()
         self._answers.clear()
+        self._open.clear()
 
     def reported(self, key: GroupKey, facts: AgentFacts) -> None:
         """Take in a report. An older one than the present one of the same Job changes nothing."""
@@ -53,6 +56,7 @@ class AgentExchange:
             known is not None
             and answered is not None
             and answered[0] == known.sequence
+            and key not in self._open
             and _says_the_same(known, facts)
         ):
             self.answer(key, facts.sequence, answered[1])
@@ -63,11 +67,17 @@ class AgentExchange:
         """The latest report of the group. None: there is none."""
         return self._facts.get(key)
 
-    def answer(self, key: GroupKey, sequence: int, answer: AgentAnswer) -> None:
+    def answer(self, key: GroupKey, sequence: int, answer: AgentAnswer, *, incident_open: bool = False) -> None:
         """A reconcile that knew the report with that sequence number has decided."""
         self._answers[key] = (sequence, answer)
+        (self._open.add if incident_open else self._open.discard)(key)
         for event in self._waiting.get(key, ()):
             event.set()
+
+    def known_answer(self, key: GroupKey, sequence: int) -> AgentAnswer | None:
+        """The answer of a reconcile that knew that report, or a later one. None: there is none yet."""
+        known = self._answers.get(key)
+        return known[1] if known is not None and known[0] >= sequence else None
 
     async def answer_to(self, key: GroupKey, sequence: int, timeout_seconds: float) -> AgentAnswer | None:
         """The answer of a reconcile that knew that report, or a later one. None: there is none within that time."""
@@ -77,9 +87,8 @@ class AgentExchange:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    known = self._answers.get(key)
-                    if known is not None and known[0] >= sequence:
-                        return known[1]
+                    if (known := self.known_answer(key, sequence)) is not None:
+                        return known
                     event.clear()
                     await event.wait()
         except TimeoutError:
@@ -93,11 +102,12 @@ class AgentExchange:
         """The group is gone."""
         self._facts.pop(key, None)
         self._answers.pop(key, None)
+        self._open.discard(key)
 
 
 def _says_the_same(one: AgentFacts, other: AgentFacts) -> bool:
-    """Both reports are of a group that trains, and show the same of it. Every other change of the group, of its policy
-    or of its ledger brings a reconcile, which answers again."""
+    """Both reports are of a group that trains without an open incident, and show the same of it. Every other change of
+    the group, of its policy or of its ledger brings a reconcile, which answers again."""
     return one.state is other.state is AgentState.RUNNING and _shown(one) == _shown(other)
 
 

@@ -215,7 +215,9 @@ class Reconciler:
                 continue
             if self._agents is not None and snapshot.agent is not None:
                 answer = answer_of(snapshot, plan.ledger, policy, now)
-                self._agents.answer(key, snapshot.agent.sequence, answer)
+                self._agents.answer(
+                    key, snapshot.agent.sequence, answer, incident_open=plan.ledger.incident is not None
+                )
             await self._keep_log(key, workload)
             return self._requeue_at(key, plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed

@@ -18,7 +18,6 @@ _CRASH_LOOP = job_series("recovery_job_crash_loop")
 _GPUS = job_series("recovery_job_gpus")
 _PROGRESS_AT = job_series("recovery_job_progress_timestamp_seconds")
 _PROGRESS = job_series("recovery_job_progress_ratio")
-_STEP_AT = job_series("recovery_job_step_timestamp_seconds")
 _NOT_STARTED = job_series("recovery_gpus_not_started")
 _SMALLER_SINCE = job_series("recovery_group_reduced_start_timestamp_seconds")
 
@@ -176,8 +175,8 @@ JOB_ALERTS = (
     ),
     Alert(
         name="RecoveryProgressStalled",
-        expr=f"(time() - {_PROGRESS_AT} > {STALLED_SECONDS} and on ({_J}) {_PROGRESS} < 1"
-        f" or time() - {_STEP_AT} > {STALLED_SECONDS}) and on ({_J}) {_GPUS} > 0 unless on ({_J}) {_START}",
+        expr=f"time() - {_PROGRESS_AT} > {STALLED_SECONDS}"
+        f" and on ({_J}) {_PROGRESS} < 1 and on ({_J}) {_GPUS} > 0 unless on ({_J}) {_START}",
         for_seconds=60,
         severity=AlertSeverity.WARNING,
         summary=f"{_JOB} has reported no progress for {{{{ $value | humanizeDuration }}}}.",

@@ -63,6 +63,7 @@ class _Rendezvous(msgspec.Struct, frozen=True, rename="camel"):
     epoch: _Epoch
     first_age_seconds: float
     joined_age_seconds: float | None = None
+    arrived_age_seconds: float | None = None
 
 
 class _Steps(msgspec.Struct, frozen=True, rename="camel"):
@@ -185,10 +186,13 @@ def _rendezvous(raw: _Rendezvous, place: int, report: _Report, received_at: date
     if raw.epoch > report.epoch:
         raise ReportError(f"Expected an epoch up to the present one ({report.epoch}) - at `$.{where}.epoch`")
     first_at = received_at - _age(raw.first_age_seconds, f"{where}.firstAgeSeconds")
-    if raw.joined_age_seconds is None:
-        return AgentRendezvous(raw.epoch, first_at)
-    joined_at = received_at - _age(raw.joined_age_seconds, f"{where}.joinedAgeSeconds")
-    return AgentRendezvous(raw.epoch, min(first_at, joined_at), joined_at)
+    arrived_at = joined_at = None
+    if raw.arrived_age_seconds is not None:
+        arrived_at = max(first_at, received_at - _age(raw.arrived_age_seconds, f"{where}.arrivedAgeSeconds"))
+    if raw.joined_age_seconds is not None:
+        joined_at = received_at - _age(raw.joined_age_seconds, f"{where}.joinedAgeSeconds")
+        first_at = min(first_at, joined_at)
+    return AgentRendezvous(raw.epoch, first_at, joined_at, arrived_at)
 
 
 def _steps(raw: _Steps | None, received_at: datetime) -> AgentSteps | None:

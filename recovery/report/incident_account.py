@@ -11,6 +11,7 @@ from recovery.core.model.incident_record import IncidentRecord
 from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, AttemptAction, Incident, IncidentHandling, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.suspect_log import LogAbsence, SuspectLog
+from recovery.core.model.training_steps import TrainingSteps
 from recovery.report.enforce_words import EnforceAccount, enforce_account
 from recovery.report.phase_accounts import BADPUT, PhaseAccount, phase_accounts, summed
 from recovery.report.platform_ways import PlatformComparison, compare
@@ -227,7 +228,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         idle_gpu_seconds=round(sum(seconds for _, seconds in by_phase), 3),
         released_gpu_seconds=round(released, 3),
         lost_steps=steps.lost if steps is not None else None,
-        rework_seconds=steps.rework_seconds if steps is not None else None,
+        rework_seconds=_rework_seconds(steps, phases) if steps is not None else None,
         idle_gpu_seconds_by_phase=summed(by_phase),
         idle_gpu_seconds_by_badput=summed((BADPUT[phase], seconds) for phase, seconds in by_phase),
         decided_by=_decided_by(incident),
@@ -244,6 +245,13 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         storm=incident.storm,
         platform=compare(incident, phases),
     )
+
+
+def _rework_seconds(steps: TrainingSteps, phases: Sequence[PhaseAccount]) -> float | None:
+    """Part of Resuming, and never more: the figures of steps are the word of the job's agents."""
+    found = steps.rework_seconds
+    resuming = fsum(phase.duration_seconds for phase in phases if phase.phase == Phase.RESUMING)
+    return None if found is None else round(min(found, resuming), 3)
 
 
 def _rest(whole_seconds: float, phases: Sequence[PhaseAccount]) -> float:

@@ -20,7 +20,7 @@ _BARRIERS = 4
 _HOUR = timedelta(hours=1)
 _OBSERVED_IN_HOUR = 60
 """More would not be the restarts of one job. A report is the tenant's word, and the histograms are of all jobs."""
-_PROCESSES_RUN = frozenset({AgentState.GATHERING, AgentState.RUNNING, AgentState.STARTING})
+PROCESSES_RUN = frozenset({AgentState.GATHERING, AgentState.RUNNING, AgentState.STARTING})
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -149,9 +149,11 @@ class AgentGroup:
 
 
 def meets_now(facts: AgentFacts) -> bool:
-    """Ranks of the present epoch have arrived at their rendezvous, and not all have joined."""
+    """Ranks of the present epoch have arrived at their rendezvous, and not all have joined. Where ranks make steps, the
+    others need no rendezvous."""
     present = facts.present_rendezvous
-    return present is not None and present.joined_at is None and facts.state in _PROCESSES_RUN
+    waits = present is not None and present.joined_at is None and facts.steps is None
+    return waits and facts.state in PROCESSES_RUN
 
 
 def _seconds(begin: datetime, end: datetime) -> float:

@@ -25,7 +25,7 @@ from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.plan.status_conditions import in_crash_loop
 from recovery.ports import Clock, GroupStore
-from recovery.telemetry.agent_rendezvous import meets_now
+from recovery.telemetry.agent_rendezvous import PROCESSES_RUN, meets_now
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
 from recovery.telemetry.catalogue.label_values import (
     ARRIVED,
@@ -157,7 +157,6 @@ class LedgerCollector(Collector):
             (of_jobs.JOB_INFO, _info),
             (of_jobs.JOB_PROGRESS, _progress),
             (of_jobs.JOB_PROGRESS_TIMESTAMP, _progress_timestamp),
-            (of_jobs.JOB_STEP_TIMESTAMP, _step_timestamp),
         )
         of_ledgers: tuple[tuple[MetricRecord, _Values], ...] = (
             (of_jobs.GPU_IDLE_SECONDS, lambda job: _by_reason(sums[job.group_uid])),
@@ -295,11 +294,6 @@ def _phases(job: _Job) -> Samples:
     return {(phase,): float(phase is present) for phase in shown}
 
 
-def _step_timestamp(job: _Job) -> Samples:
-    steps = job.agent.steps if job.agent is not None else None
-    return {(): steps.at.timestamp()} if steps is not None else {}
-
-
 def _budget(job: _Job, now: datetime) -> tuple[int, int]:
     """The remaining budget and its limit, by the terms of the incident if there is one, else by the current policy."""
     state, incident, window = job.ledger.budget, job.ledger.incident, job.found.budget_window
@@ -353,7 +347,7 @@ def _participants(job: _Job) -> Samples:
     """By the agents, if their ranks show when they join: also outside of incidents, such as at the first start."""
     incident, agent = open_incident(job.ledger), job.agent
     comes_together = incident is not None and job.ledger.phase in _MEETING
-    if agent is not None and agent.meets and (comes_together or meets_now(agent)):
+    if agent is not None and agent.meets and (meets_now(agent) or (comes_together and agent.state in PROCESSES_RUN)):
         return {(ARRIVED,): agent.arrived, (JOINED,): agent.joined, (EXPECTED,): agent.slots}
     if incident is None or not comes_together:
         return {}

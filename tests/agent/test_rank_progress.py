@@ -291,3 +291,17 @@ def test_a_rank_of_an_older_python_has_no_file_of_the_agent(pod: Pod) -> None:
         [sys.executable, "-c", dump], env=environ, pass_fds=[page.file], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == [[], ["0", "1", "2", "3"]]
+
+
+def test_a_file_that_a_wrapper_has_opened_under_the_number_of_the_page_stays_its_own(pod: Pod, tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    text = "import torch.distributed as d\nd.init_process_group()\nimport os, sys\nos.fstat(int(sys.argv[1]))\n"
+    with lock.open("w+b") as file:
+        number = str(file.fileno())
+        environ = pod.environment(_TRAINJOB_RECOVERY_RANK="1", _TRAINJOB_RECOVERY_PAGE=number)
+        command = [sys.executable, pod.script(text), number]
+        done = subprocess.run(
+            command, cwd=pod.work, env=environ, pass_fds=[file.fileno()], capture_output=True, text=True, check=False
+        )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert lock.read_bytes() == b""

@@ -263,24 +263,3 @@ class TestARendezvous:
             expected(self.name, "55m10s", JOB_LABELS),
         ]
         check(promtool, tmp_path, series, shown)
-
-
-class TestATrainingWithoutSteps:
-    """The job does not report progress. Its agents see the steps."""
-
-    name = "RecoveryProgressStalled"
-    step, gpus = job("job_step_timestamp_seconds"), job("job_gpus")
-
-    def test_it_may_hang(self, promtool: Path, tmp_path: Path) -> None:
-        series = {self.step: "0+60x5 300x49 3300+60x20", self.gpus: "64x90"}
-        shown = [
-            expected(self.name, "35m10s", None),
-            expected(self.name, "40m10s", JOB_LABELS),
-            expected(self.name, "60m10s", None),
-        ]
-        check(promtool, tmp_path, series, shown)
-
-    def test_an_open_incident_attends_to_it(self, promtool: Path, tmp_path: Path) -> None:
-        opened = {job("incident_start_timestamp_seconds"): "_x20 1200x60"}
-        series = {self.step: "0+60x5 300x80", self.gpus: "64x90", **opened}
-        check(promtool, tmp_path, series, [expected(self.name, "45m10s", None)])

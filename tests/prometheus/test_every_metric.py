@@ -32,7 +32,6 @@ ABSENT = {
     "recovery_admission_requests_total",
     "recovery_certificate_expiry_timestamp_seconds",
     # Nor does it answer agents. test_rendezvous.py has one that does.
-    "recovery_job_step_timestamp_seconds",
     "recovery_agent_reports_total",
     "recovery_agent_jobs",
     "recovery_agent_report_seconds",

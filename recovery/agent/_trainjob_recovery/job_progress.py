@@ -17,6 +17,8 @@ class _Rendezvous:
     epoch: int
     first_at: float
     """When the first rank arrived."""
+    arrived_at: float | None = None
+    """When the last slot said that it has arrived. None: not all have."""
     joined_at: float | None = None
     """When the last rank joined. None: not all have."""
 
@@ -68,6 +70,8 @@ class JobProgress:
             self._rendezvous = [*self._rendezvous, _Rendezvous(self._epoch, first_at)][-RENDEZVOUS_LISTED:]
         elif first_at < present.first_at:
             self._rendezvous[-1] = replace(present, first_at=first_at)
+        if len(self._arrived) == self._slots and self._rendezvous[-1].arrived_at is None:
+            self._rendezvous[-1] = replace(self._rendezvous[-1], arrived_at=now)
         return present is None
 
     def on_joined(self, now: float, slot: int, age: float) -> bool:
@@ -105,6 +109,7 @@ class JobProgress:
                 {
                     "epoch": each.epoch,
                     "firstAgeSeconds": round(now - each.first_at, 3),
+                    "arrivedAgeSeconds": None if each.arrived_at is None else round(now - each.arrived_at, 3),
                     "joinedAgeSeconds": None if each.joined_at is None else round(now - each.joined_at, 3),
                 }
                 for each in self._rendezvous

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from recovery.core.decision import in_place
 from recovery.core.decision.judged import as_judged
-from recovery.core.diagnosis.agent_view import epoch_in
+from recovery.core.diagnosis.agent_view import epoch_in, one_job
 from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.freshness import STALE_AFTER, fresh
@@ -49,7 +49,7 @@ def _may(snapshot: Snapshot, agent: AgentFacts, policy: Policy) -> bool:
         return False
     if policy.restart is Restart.NONE and not policy.rules:
         return False
-    if agent.state in _GOES_ON or not in_place.one_job(snapshot, agent):
+    if agent.state in _GOES_ON or not one_job(snapshot, agent):
         return False
     if collective_of(snapshot).collective is not Collective.REQUIRED:
         return False

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.verdict import Verdict
+from recovery.core.diagnosis.agent_view import one_job
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind
-from recovery.core.diagnosis.membership import member_count, member_jobs
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.agent_facts import AgentFacts, AgentState
@@ -55,12 +55,6 @@ def unfit(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, .
     if verdicts.seen_before(root, ledger):
         return because(Reason.SAME_ERROR_IN_PLACE)
     return None
-
-
-def one_job(snapshot: Snapshot, agent: AgentFacts) -> bool:
-    """The agents that report are those of the whole group."""
-    jobs = member_jobs(snapshot)
-    return len(jobs) == 1 and jobs[0].uid == agent.job_uid and member_count(jobs[0]) == agent.slots
 
 
 def _pods_stay(snapshot: Snapshot) -> bool:

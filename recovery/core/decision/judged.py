@@ -27,7 +27,7 @@ def as_judged(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError |
     follows = is_open and in_place.under_way(ledger) is not None
     proven = is_open and ledger.current_incident.probe_proven
     snapshot = agent_view.with_processes(
-        snapshot, ledger.handled.keys, since, restarts_in_place=follows, joins_proven=proven
+        snapshot, ledger.handled.keys, since, now, restarts_in_place=follows, joins_proven=proven
     )
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = suspensions.remembered(_marked(snapshot, policy, now, min(noticed, now)), ledger)

@@ -97,7 +97,7 @@ def say_after_a_while(
 def not_ready(snapshot: Snapshot) -> Explanation:
     """Which rank is waited for in Rendezvous: all run, but not all are Ready."""
     agent = snapshot.agent
-    if agent is not None and agent.shows_joins:
+    if agent is not None and agent.meets:
         return _not_joined(snapshot, agent)
     late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
     who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"
@@ -138,10 +138,13 @@ def watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
     """All run, but not all are Ready. `timeouts.rendezvous` counts only if Ready means that a rank has joined."""
     open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.pinned.rendezvous_timeout_seconds)
-    what = not_ready(context.snapshot)
-    if not timeout or not lifecycle.acts(ledger) or not open_.probe_proven:
+    what, since = not_ready(context.snapshot), _all_wait_since(context, ledger)
+    if not timeout or not lifecycle.acts(ledger) or not open_.probe_proven or since is None:
         return say_after_a_while(context, ledger, what)
-    deadline = _under_way_since(context, ledger) + timeout
+    deadline = since + timeout
+    agent = context.snapshot.agent
+    if agent is not None and agent.meets and agent.received_at < deadline <= context.now:
+        return say_after_a_while(context, ledger, what)  # they may have joined since the report
     if context.now >= deadline:
         seconds = int(timeout.total_seconds())
         found = because(Reason.RENDEZVOUS_TIMEOUT, seconds=seconds, what=what)
@@ -149,6 +152,22 @@ def watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
     plan = say_after_a_while(context, ledger, what)
     earlier = plan.requeue_at is not None and plan.requeue_at < deadline
     return plan if earlier else msgspec.structs.replace(plan, requeue_at=deadline)
+
+
+def _all_wait_since(context: ReconcileContext, ledger: Ledger) -> datetime | None:
+    """Since when all ranks wait for one another. None: that is not known, so that no time-out counts.
+
+    Nobody has asked for a joined probe where agents show what the ranks do. A rank that prepares itself for an hour
+    while the others wait is no failure. And ranks that make steps have joined, whatever one of them shows.
+    """
+    agent = context.snapshot.agent
+    if agent is None or not agent.meets:
+        by_agents = any(job.agent_image for job in member_jobs(context.snapshot))
+        return None if by_agents and not phases.joined_probe(context.snapshot) else _under_way_since(context, ledger)
+    found = agent.present_rendezvous
+    if found is None or found.arrived_at is None or agent.steps is not None:
+        return None
+    return max(found.arrived_at, phases.last_started(context.snapshot) or found.arrived_at)
 
 
 def watch_the_resuming(context: ReconcileContext, ledger: Ledger) -> Plan:

@@ -171,15 +171,16 @@ def _counts_steps(context: ReconcileContext, ledger: Ledger) -> bool:
 def _steps(context: ReconcileContext) -> AgentSteps | None:
     """The steps since the restart. None: not every rank has made one."""
     steps = context.snapshot.agent.steps if context.snapshot.agent is not None else None
-    return None if steps is None or (steps.first is not None and steps.lowest <= steps.first) else steps
+    return steps if steps is not None and steps.made_by_all else None
 
 
 def _continued(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """The ledger with the step that the ranks have continued from."""
     before, now = ledger.current_incident.training_steps, _steps(context)
-    if before is None or now is None or now.first == before.resumed:
+    if before is None or now is None or before.resumed is not None:
         return ledger
-    absolute = before.absolute and now.absolute
+    # From step 0 on, either the training begins again or only the optimizer does: its weights may be restored alone.
+    absolute = before.absolute and now.absolute and bool(now.first)
     return ledger.with_incident(training_steps=msgspec.structs.replace(before, resumed=now.first, absolute=absolute))
 
 
@@ -189,7 +190,11 @@ def _passed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
     before, now = ledger.current_incident.training_steps, _steps(context)
     if before is None or now is None or (before.absolute and now.lowest <= before.before):
         return None
-    return min(now.at, context.now)
+    if not before.absolute or now.step_seconds is None:
+        return min(now.at, context.now)
+    # A report that comes late shows how far the ranks are by now.
+    beyond = timedelta(seconds=(now.lowest - before.before - 1) * now.step_seconds)
+    return min(max(now.at - beyond, ledger.current_incident.phases[-1].started_at), context.now)
 
 
 def _steps_made(context: ReconcileContext, ledger: Ledger, *, seconds: int | Literal[""] = "") -> Explanation:
@@ -261,7 +266,7 @@ def _recovered(ledger: Ledger, why: Explanation, ended_at: datetime, source: str
 def _joined(context: ReconcileContext) -> tuple[str, bool]:
     """How the end of Rendezvous is known, and whether the ranks have said so themselves."""
     agent = context.snapshot.agent
-    if agent is not None and agent.shows_joins:
+    if agent is not None and agent.meets:
         return "agent", joined(agent) is not None
     verified = phases.joined_probe(context.snapshot)
     if not verified and any(pod.processes is not None for pod in context.snapshot.pods):

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.membership import member_jobs
+from recovery.core.diagnosis.membership import member_count, member_jobs
 from recovery.core.model.agent_facts import (
     AgentFacts,
     AgentState,
@@ -22,6 +22,7 @@ from recovery.core.model.facts import PodFacts, Snapshot
 
 SILENT_AFTER = timedelta(minutes=10)
 """An older report says nothing about now. The permission that its answer gave is over by then, too."""
+_APART = frozenset({AgentState.BROKEN, AgentState.LEAVING, AgentState.EXITING})
 _SIGNALLED = 128
 _NO_EPOCH_RUNS = frozenset({AgentState.STOPPING, AgentState.STARTING, AgentState.GATHERING})
 
@@ -30,6 +31,7 @@ def with_processes(
     snapshot: Snapshot,
     handled: Collection[str],
     since: datetime,
+    now: datetime,
     *,
     restarts_in_place: bool = False,
     joins_proven: bool = False,
@@ -48,8 +50,7 @@ def with_processes(
         return snapshot
     if not _is_about(agent, snapshot):
         return msgspec.structs.replace(snapshot, agent=None)
-    if not joins_proven and all(each.joined_at is None for each in agent.rendezvous):
-        agent = msgspec.structs.replace(agent, meets=False)
+    agent = msgspec.structs.replace(agent, meets=_shows_joins(agent, snapshot, now, proven=joins_proven))
     if not agent.ended:
         return _with_joins(snapshot, agent)
     places = {each.epoch: _pod_of(each, agent, snapshot) for each in agent.ended}
@@ -71,16 +72,31 @@ def with_processes(
     return _with_joins(msgspec.structs.replace(snapshot, pods=pods), agent)
 
 
+def _shows_joins(agent: AgentFacts, snapshot: Snapshot, now: datetime, *, proven: bool) -> bool:
+    """The report says for the whole group whether the ranks have joined.
+
+    It does not if it is old, if a slot has no link to the barrier, or if the agents do not belong together any more: a
+    process of which they know nothing may run then, or none.
+    """
+    if not agent.meets or agent.missing_count or agent.state in _APART or now - agent.received_at >= SILENT_AFTER:
+        return False
+    return one_job(snapshot, agent) and (proven or any(each.joined_at is not None for each in agent.rendezvous))
+
+
+def one_job(snapshot: Snapshot, agent: AgentFacts) -> bool:
+    """The agents that report are those of the whole group."""
+    jobs = member_jobs(snapshot)
+    return len(jobs) == 1 and jobs[0].uid == agent.job_uid and member_count(jobs[0]) == agent.slots
+
+
 def _with_joins(snapshot: Snapshot, agent: AgentFacts) -> Snapshot:
     """A pod of these agents is Ready when its ranks have joined. A rendezvous ends in all ranks at once, so no pod is
     Ready before it has."""
-    if not agent.shows_joins:
+    if not agent.meets:
         return msgspec.structs.replace(snapshot, agent=agent)
     joined_at = joined(agent)
     pods = tuple(
-        msgspec.structs.replace(
-            pod, joined_probe=True, ready=joined_at is not None and pod.running, ready_since=joined_at
-        )
+        msgspec.structs.replace(pod, joined_probe=True, ready=_has_joined(pod, agent, joined_at), ready_since=joined_at)
         if pod.job_uid == agent.job_uid and pod.gone_at is None
         else pod
         for pod in snapshot.pods
@@ -88,10 +104,19 @@ def _with_joins(snapshot: Snapshot, agent: AgentFacts) -> Snapshot:
     return msgspec.structs.replace(snapshot, pods=pods, agent=agent)
 
 
+def _has_joined(pod: PodFacts, agent: AgentFacts, joined_at: datetime | None) -> bool:
+    """The kubelet, or the lifecycle of its node, may know that the pod is not Ready. And a process that started after
+    the report is none of those that the report is about."""
+    if joined_at is None or not pod.running or not pod.ready:
+        return False
+    starts = (each.running_since for each in pod.containers)
+    return all(start is not None and start <= agent.received_at for start in starts)
+
+
 def joined(agent: AgentFacts) -> datetime | None:
     """When all ranks had joined in the present epoch. None: they have not, or do not show it."""
     found = agent.present_rendezvous
-    if found is None and agent.followed and agent.shows_joins:
+    if found is None and agent.followed and agent.meets:
         # Only the latest are listed. An epoch is followed by another one once it has run.
         return agent.epoch_since
     return None if found is None else found.joined_at
@@ -99,7 +124,7 @@ def joined(agent: AgentFacts) -> datetime | None:
 
 def not_arrived(agent: AgentFacts | None) -> bool:
     """All processes run, and none has called `init_process_group`: the program prepares itself, however long."""
-    if agent is None or not agent.shows_joins or agent.state is not AgentState.RUNNING:
+    if agent is None or not agent.meets or agent.state is not AgentState.RUNNING:
         return False
     return agent.present_rendezvous is None
 

@@ -140,7 +140,7 @@ def _joins(agent: AgentFacts | None) -> bool:
 
 def _steps_before(agent: AgentFacts | None) -> TrainingSteps | None:
     """How far the ranks had come when the incident opened. None: no agent reports it."""
-    if agent is None or agent.steps is None:
+    if agent is None or agent.steps is None or not agent.steps.made_by_all:
         return None
     found = agent.steps
     known = [each.step for each in agent.ended if each.epoch == agent.epoch and each.step is not None]

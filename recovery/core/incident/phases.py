@@ -101,8 +101,9 @@ def _reported_at(snapshot: Snapshot, phase: Phase) -> datetime | None:
         case Phase.STARTING if agent.epoch > 1 and agent.state is not AgentState.STOPPING:
             return agent.epoch_since if agent.state is AgentState.STARTING else None
         case Phase.RENDEZVOUS:
-            found = agent.present_rendezvous
-            return None if found is None else found.first_at
+            found, ran_at = agent.present_rendezvous, last_started(snapshot)
+            # In a new group, the time until the last pod runs is that of its start.
+            return None if found is None else max(found.first_at, ran_at or found.first_at)
     return None
 
 

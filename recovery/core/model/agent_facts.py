@@ -79,6 +79,8 @@ class AgentRendezvous(msgspec.Struct, frozen=True):
     """When the first rank arrived."""
     joined_at: datetime | None = None
     """When the last rank had joined. None: not yet, or the epoch ended before."""
+    arrived_at: datetime | None = None
+    """When the last rank had arrived. None: not yet, or not known."""
 
 
 class AgentSteps(msgspec.Struct, frozen=True):
@@ -95,6 +97,11 @@ class AgentSteps(msgspec.Struct, frozen=True):
     """Steps count from the beginning of the training. False: from the start of the processes."""
     step_seconds: float | None = None
     """How long a step takes. None: not known."""
+
+    @property
+    def made_by_all(self) -> bool:
+        """Every rank has made a step. In some programs, some ranks never make one."""
+        return self.first is None or self.lowest > self.first
 
 
 class AgentFacts(msgspec.Struct, frozen=True):
@@ -125,7 +132,8 @@ class AgentFacts(msgspec.Struct, frozen=True):
     ended: tuple[EndedEpoch, ...] = ()
     """The epochs that have ended by a failure, newest last, at most 16."""
     meets: bool = False
-    """The ranks show when they join: one has called `init_process_group` under this barrier."""
+    """The ranks show when they join: one has called `init_process_group` under this barrier. Where decisions read it,
+    this report also says so for the whole group (`agent_view`)."""
     rendezvous: tuple[AgentRendezvous, ...] = ()
     """Of the latest epochs in which a rank arrived, newest last, at most 8."""
     arrived: int = 0
@@ -142,15 +150,9 @@ class AgentFacts(msgspec.Struct, frozen=True):
     """The report knows a later epoch than the present one, which is shown because an incident is still about it."""
 
     @property
-    def shows_joins(self) -> bool:
-        """The report says whether the ranks have joined. Agents that do not belong together cannot say it: a container
-        that was restarted has a process that is in none of their epochs."""
-        return self.meets and self.state is not AgentState.BROKEN
-
-    @property
     def present_rendezvous(self) -> AgentRendezvous | None:
-        """Of the present epoch. None: no rank of it has arrived yet, or that is not known."""
-        return self.rendezvous_of(self.epoch) if self.shows_joins else None
+        """Of the present epoch. None: no rank of it has arrived yet, or no rank shows it."""
+        return self.rendezvous_of(self.epoch) if self.meets else None
 
     def rendezvous_of(self, epoch: int) -> AgentRendezvous | None:
         """Of that epoch. None: no rank arrived in it, or it is not listed any more."""

@@ -202,14 +202,6 @@ JOB_PROGRESS_TIMESTAMP = _of_job(
     "time() - recovery_job_progress_timestamp_seconds > 1800 and recovery_job_progress_ratio < 1",
 )
 _SMALLER = "While the group has fewer nodes than it wants, restarts that change that included."
-JOB_STEP_TIMESTAMP = _of_job(
-    "job_step_timestamp_seconds",
-    MetricType.GAUGE,
-    "seconds since the epoch",
-    "When the slowest rank made its last training step.",
-    "While the agents of the job report steps of the present processes. `recovery status` has the step itself.",
-    "time() - recovery_job_step_timestamp_seconds > 1800",
-)
 GROUP_NODES = _of_job(
     "group_nodes",
     MetricType.GAUGE,
@@ -289,7 +281,6 @@ OF_JOBS = (
     CRASH_LOOP,
     JOB_PROGRESS,
     JOB_PROGRESS_TIMESTAMP,
-    JOB_STEP_TIMESTAMP,
     GROUP_NODES,
     GROUP_NODES_WANTED,
     GROUP_REDUCED_START,

@@ -6,6 +6,7 @@ server would do with pods and Jobs is only as much as a recreated group needs.
 
 import heapq
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,8 +21,10 @@ from recovery.agent._trainjob_recovery.barrier import Barrier
 from recovery.agent._trainjob_recovery.member import AgentMember
 from recovery.agent._trainjob_recovery.messages import Action, Failure, ReportAnswer
 from recovery.agent._trainjob_recovery.slot_progress import RankProgress
+from recovery.controller.agent_exchange import AgentExchange
 from recovery.core.decision.agent_answer import answer_of
 from recovery.core.model.agent_facts import AgentAnswer, AgentOrder
+from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.policy.resolved import Policy
 from recovery.rendezvous.reports import read_report
@@ -37,6 +40,7 @@ RANK_ARRIVES_IN = (0.05, 3.0)
 RANKS_JOIN_IN = (0.01, 0.5)
 STEPS_A_SECOND = 5
 CHECKPOINT_EVERY_STEPS = 200
+_KEY = GroupKey("ml", "train")
 LINK_SECONDS = (0.001, 0.05)
 REPORT_SECONDS = (0.005, 0.5)
 CONTAINER_BACK_IN = 1.0
@@ -114,6 +118,11 @@ class Cluster:
         """The restarts in place of which a report has arrived, by barrier and ended epoch."""
         self.decided: Counter[str] = Counter()
         """The epochs after which the ledger has decided a restart in place, and how often."""
+        self.exchange = AgentExchange()
+        self.exchange.subscribe(lambda key, facts: self._reconcile())
+        self._seen: World | None = None
+        """What the latest reconcile has read. None: there was none. Only a change, or its time, brings the next."""
+        self._due = 0.0
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._running_since = 0.0
@@ -150,7 +159,7 @@ class Cluster:
             every_seconds = 5 if self.barrier.meeting else 30
             if self.barrier.state == "asking" or self.now - self._reported_at >= every_seconds:
                 self._report()
-        if not self.controller_away:
+        if not self.controller_away and (self._seen is not self.world or self._due <= self.now):
             self._reconcile()
         self.after(1.0, self._every_second)
 
@@ -274,7 +283,8 @@ class Cluster:
             return
         slot.shown = replace(slot.shown, arrived_at=self.now)
         self._looks(slot)
-        if self._all_show("arrived_at", epoch):
+        # The others of a container that was restarted alone have joined before: they hang, and join no one.
+        if self._all_show("arrived_at", epoch) and not any(each.shown.joined_at for each in self.members):
             self.after(self._drawn(RANKS_JOIN_IN), partial(self._join, epoch, tuple(self.members)))
 
     def _join(self, epoch: int, members_: tuple[Slot, ...]) -> None:
@@ -384,9 +394,11 @@ class Cluster:
             received_at=at(self.now),
             sequence=self._sequence,
         )
+        reads = self._seen is self.world
         self.world = msgspec.structs.replace(self.world, agent=facts)
-        self._reconcile()
-        answer = self.answers(self.world.snapshot(), self.controller.ledger, self._policy, at(self.now))
+        self._seen = self.world if reads else self._seen
+        self.exchange.reported(_KEY, facts)
+        answer = self._answer()
         epoch = report["epoch"]
         self.after(self._drawn(REPORT_SECONDS), lambda: self._answered(barrier, epoch, answer))  # type: ignore[arg-type]
 
@@ -424,8 +436,25 @@ class Cluster:
             for each in self.controller.triggers:
                 self._recreate(each.uid)
             if not closing and (plan.requeue_at is None or plan.requeue_at > at(self.now)):
-                return
+                self._seen = self.world
+                due = plan.requeue_at
+                self._due = math.inf if due is None else (due - at(0)).total_seconds()
+                return self._decided_on_report()
         raise AssertionError("the group is reconciled without end")
+
+    def _decided_on_report(self) -> None:
+        """As the reconciler does: the answer, and whether the incident goes on."""
+        agent, ledger = self.world.agent, self.controller.ledger
+        if agent is not None:
+            answer = self.answers(self.world.snapshot(), ledger, self._policy, at(self.now))
+            self.exchange.answer(_KEY, agent.sequence, answer, incident_open=ledger.incident is not None)
+
+    def _answer(self) -> AgentAnswer:
+        """What the endpoint sends."""
+        assert self.world.agent is not None, "it has just come"
+        known = self.exchange.known_answer(_KEY, self.world.agent.sequence)
+        assert known is not None, "each report is answered at once here"
+        return known
 
     def _count_decided(self, before: Ledger, after: Ledger) -> None:
         self.handled.update(after.handled.keys)

@@ -76,6 +76,7 @@ class Walk:
         cluster.controller = Controller(before.policy, before.ledger)
         cluster.controller.done = before.done
         cluster.world = msgspec.structs.replace(cluster.world, agent=None)
+        cluster.exchange.begin_term()
 
     def _reports_lost(self) -> None:
         self.cluster.reports_lost = self.random.choice((1, 3, 10))
@@ -127,7 +128,8 @@ class Walk:
             if closing is None or closing.source != "agent" or not closing.verified:
                 continue
             began, ended = ((each - at(0)).total_seconds() for each in (incident.started_at, closing.ended_at))
-            if began < ended and not any(began <= joined <= ended + 0.001 for joined in self.cluster.joined_at):
+            joined = [each for each in self.cluster.joined_at if began <= each <= ended + 0.001]
+            if began < ended and not joined:
                 yield f"incident {incident.id} has recovered at {ended:.1f}, and no ranks had joined since {began:.1f}"
 
     def _is_known(self, start: Start, name: str) -> bool:

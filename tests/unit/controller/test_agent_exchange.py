@@ -131,3 +131,15 @@ def test_every_report_is_heard_before_it_wakes_a_reconcile() -> None:
     for sequence in (1, 3):  # an older one, and one that says the same
         exchange.reported(KEY, report(sequence))
     assert said == ["heard 2", "wakes", "heard 3"]
+
+
+async def test_while_an_incident_is_open_each_report_is_reconciled() -> None:
+    """Whether it says that the ranks have joined, or how far they train, is for the decision to judge."""
+    exchange = Woken()
+    exchange.reported(KEY, report(1))
+    exchange.answer(KEY, 1, PERMITTED, incident_open=True)
+    exchange.reported(KEY, report(2))
+    assert exchange.times == 2
+    exchange.answer(KEY, 2, PERMITTED, incident_open=False)
+    exchange.reported(KEY, report(3))
+    assert exchange.times == 2

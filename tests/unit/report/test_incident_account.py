@@ -53,17 +53,27 @@ def test_gpu_seconds_are_split_by_phase_and_by_badput() -> None:
         (TrainingSteps(before=1200, absolute=True, step_seconds=0.5, resumed=1000), 200, 100.0),
         (TrainingSteps(before=1200, absolute=True, resumed=1000), 200, None),
         (TrainingSteps(before=1200, absolute=True, step_seconds=0.5, resumed=1201), 0, 0.0),
+        (TrainingSteps(before=1200, absolute=True, step_seconds=50.0, resumed=1000), 200, 118.0),
         (TrainingSteps(before=1200, absolute=True, step_seconds=0.5), None, None),
         (TrainingSteps(before=1200, step_seconds=0.5, resumed=0), None, None),
     ],
-    ids=["no agent", "measured", "no time of a step", "nothing lost", "not resumed", "cannot be compared"],
+    ids=[
+        "no agent",
+        "measured",
+        "no time of a step",
+        "nothing lost",
+        "no more than Resuming",
+        "not resumed",
+        "cannot be compared",
+    ],
 )
 def test_steps_made_twice_are_measured_or_not_known(
     steps: TrainingSteps | None, lost: int | None, seconds: float | None
 ) -> None:
-    account = account_of(record(training_steps=steps), NOW)
+    phases = (phase(Phase.RENDEZVOUS, 0, 2), phase(Phase.RESUMING, 2, 120))
+    account = account_of(record(training_steps=steps, phases=phases, seconds=120), NOW)
     assert (account.lost_steps, account.rework_seconds) == (lost, seconds)
-    totals = job_report(LLM, found(record(training_steps=steps)), NOW).totals
+    totals = job_report(LLM, found(record(training_steps=steps, phases=phases, seconds=120)), NOW).totals
     known = (totals.lost_steps, totals.rework_gpu_seconds, totals.rework_known_for)
     assert known == (lost or 0, (seconds or 0) * GPUS, int(lost is not None))
 

@@ -61,7 +61,6 @@ def test_the_series_of_a_job_begin_at_0_when_a_policy_selects_it(store: HeldStor
         of_jobs.LAST_PHASE_DURATION,
         of_jobs.JOB_PROGRESS,
         of_jobs.JOB_PROGRESS_TIMESTAMP,
-        of_jobs.JOB_STEP_TIMESTAMP,
         of_jobs.GPUS_NOT_STARTED,
         of_jobs.CRASH_LOOP,
     }

@@ -26,7 +26,6 @@ NAMES = {
     "gpu_released_seconds": "counter",
     "incident_info": "gauge",
     "rendezvous_participants": "gauge",
-    "job_step_timestamp_seconds": "gauge",
     "fleet_incidents": "counter",
     "fleet_gpu_idle_seconds": "counter",
     "fleet_gpu_released_seconds": "counter",

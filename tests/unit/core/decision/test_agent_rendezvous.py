@@ -10,6 +10,7 @@ from recovery.core.model.ledger import Closing, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.training_steps import TrainingStep, TrainingSteps
 from recovery.core.policy.resolved import InPlace, Policy
+from recovery.core.policy.spec import Mode
 from tests.unit.core.agents import again, asking, ended, injected, reported, running, with_agent
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
@@ -118,11 +119,13 @@ def test_a_group_whose_processes_run_has_not_recovered_until_all_have_joined() -
 def test_a_rendezvous_in_place_that_takes_too_long_recreates_the_group() -> None:
     controller, world = Controller(allows()), lost()
     controller.reconcile(world, 0.2)
-    waits = back(world, 1.2, AgentRendezvous(2, at(1.4)))
+    waits = back(world, 1.2, AgentRendezvous(2, at(1.4), arrived_at=at(5)))
     controller.settle(waits, 8)
     controller.settle(with_agent(waits, received_at=at(61)), 61.5)
     assert controller.triggers == [], "the agents have started all processes in time"
-    controller.settle(with_agent(waits, received_at=at(900)), 901.5)
+    controller.settle(with_agent(waits, received_at=at(904)), 906)
+    assert controller.triggers == [], "they may have joined since that report"
+    controller.settle(with_agent(waits, received_at=at(905)), 906)
     assert [each.uid for each in controller.triggers] == [world.job.uid]
     assert controller.incident.attempts[-1].reason is Reason.RENDEZVOUS_TIMEOUT
 
@@ -134,7 +137,8 @@ def test_a_program_may_prepare_itself_for_as_long_as_it_likes_before_it_joins() 
     for seconds in (2, 100, 1000, 4000):
         controller.settle(with_agent(prepares, received_at=at(seconds)), seconds + 0.5)
         assert (controller.phase(), controller.triggers) == (Phase.STARTING, [])
-    controller.settle(with_agent(prepares, rendezvous=(FIRST, AgentRendezvous(2, at(4001)))), 4002)
+    arrives = with_agent(prepares, rendezvous=(FIRST, AgentRendezvous(2, at(4001))), received_at=at(4001.5))
+    controller.settle(arrives, 4002)
     assert controller.phase() is Phase.RENDEZVOUS
 
 
@@ -284,3 +288,170 @@ def test_the_rank_that_failed_says_its_step_itself() -> None:
     world = with_agent(asking(training(), 0, step=1207), meets=True, rendezvous=(FIRST,), steps=steps(1200, -4))
     controller.reconcile(world, 0.2)
     assert controller.incident.training_steps == TrainingSteps(1207, absolute=True, step_seconds=0.5)
+
+
+# --- a group that may train is left alone ---------------------------------------------------------------------------
+
+
+def recreated(*, start_seconds: int = 3600, size: int = 4) -> tuple[Controller, World]:
+    """A group whose agents had shown that its ranks joined has lost rank 3, and its Job was deleted."""
+    controller = Controller(policy(start_seconds=start_seconds))
+    before = reported(injected(training(size)), AgentState.RUNNING, -1, meets=True, rendezvous=(FIRST,))
+    controller.reconcile(before.pod_deleted(3, 0), 0.2)
+    assert len(controller.triggers) == 1
+    return controller, before
+
+
+def test_the_time_in_which_a_pod_starts_late_is_no_rendezvous() -> None:
+    controller, world = recreated()
+    new = injected(world.recreated(5)).all_scheduled(5)
+    for index in range(3):
+        new = new.started(index, 7).pod_ready(index, 7)
+
+    def waits(world: World, state: AgentState, seconds: float) -> World:
+        met = (AgentRendezvous(1, at(8.5)),)
+        return reported(world, state, seconds, meets=True, rendezvous=met, waiting=(3,), waiting_count=1, arrived=3)
+
+    for seconds in (9, 300, 600, 999):
+        controller.settle(waits(new, AgentState.GATHERING, seconds), seconds + 0.1)
+    assert controller.phase() is Phase.STARTING
+    last = new.started(3, 1000).pod_ready(3, 1000)
+    controller.settle(waits(last, AgentState.RUNNING, 1001), 1001.1)
+    assert (controller.phase(), len(controller.triggers)) == (Phase.RENDEZVOUS, 1)
+    assert spans(controller.incident)["Rendezvous"][0] >= 1000
+
+
+@pytest.mark.parametrize("missing", [(2,), ()], ids=["a slot without a link", "a slot that shows nothing"])
+def test_a_group_that_makes_steps_is_not_torn_down(missing: tuple[int, ...]) -> None:
+    controller, world = recreated()
+    new = injected(world.recreated(5).all_ready(7))
+    state = AgentState.GATHERING if missing else AgentState.RUNNING
+    for seconds in (10, 60, 600, 890, 910, 1000):
+        found = reported(
+            new,
+            state,
+            seconds,
+            meets=True,
+            rendezvous=(AgentRendezvous(1, at(8.5), arrived_at=at(9)),),
+            missing=missing,
+            missing_count=len(missing),
+            arrived=3,
+            joined=3,
+            waiting=(2,),
+            waiting_count=1,
+            steps=AgentSteps(0, seconds, at(seconds - 1), first=0),
+        )
+        controller.settle(found, seconds + 0.1)
+    assert len(controller.triggers) == 1
+
+
+def test_a_rank_that_arrives_late_while_the_others_wait_is_waited_for() -> None:
+    controller, world = recreated()
+    new = injected(world.recreated(5).all_ready(7))
+    met = AgentRendezvous(1, at(8.5))
+    for seconds in (9, 300, 900, 910, 1000, 1700):
+        waits = reported(
+            new, AgentState.RUNNING, seconds, meets=True, rendezvous=(met,), waiting=(0,), waiting_count=1, arrived=3
+        )
+        controller.settle(waits, seconds + 0.1)
+    assert (controller.phase(), len(controller.triggers)) == (Phase.RENDEZVOUS, 1)
+
+
+def test_a_report_that_is_old_holds_nothing_up() -> None:
+    controller, world = recreated()
+    new = injected(world.recreated(5).all_ready(7))
+    silent = reported(
+        new, AgentState.RUNNING, 9, meets=True, rendezvous=(AgentRendezvous(1, at(8.5), arrived_at=at(9)),)
+    )
+    for seconds in (9.1, 60, 300, 601, 700, 901, 910, 1000):
+        controller.settle(silent, seconds)
+    assert len(controller.triggers) == 1
+    assert [closing(each).outcome for each in controller.recorded] == [Outcome.RECOVERED]
+
+
+def test_nor_does_one_in_place() -> None:
+    controller, world = Controller(allows()), lost()
+    controller.reconcile(world, 0.2)
+    waits = back(world, 1.2, AgentRendezvous(2, at(1.4)))
+    for seconds in (2, 10, 61, 700, 901, 1900):
+        controller.settle(waits, seconds)
+    assert controller.triggers == []
+    assert [closing(each).outcome for each in controller.recorded] == [Outcome.RECOVERED]
+
+
+def test_a_short_time_out_does_not_count_while_the_agents_are_silent() -> None:
+    controller, world = recreated()
+    controller = Controller(
+        msgspec.structs.replace(policy(), rendezvous_timeout=timedelta(minutes=5)), controller.ledger
+    )
+    silent = msgspec.structs.replace(injected(world.recreated(5).all_ready(7)), agent=None)
+    for seconds in (8, 60, 200, 310, 320):
+        controller.settle(silent, seconds)
+    assert controller.triggers == []
+
+
+@pytest.mark.parametrize("state", [AgentState.RUNNING, AgentState.LEAVING])
+def test_a_pod_that_is_created_later_has_not_joined(state: AgentState) -> None:
+    controller = Controller(policy(Mode.OBSERVE))
+    world = reported(injected(training()), state, 0.1, meets=True, rendezvous=(FIRST,))
+    controller.settle(world.pod_deleted(3, 0), 0.2)
+    replaced = world.pod_deleted(3, 0).pod_gone(3, 1).came_back(3, 8, 9).with_pod(3, ready=False)
+    for seconds in (8, 9.5):
+        controller.settle(replaced, seconds)
+    assert [each for each in controller.recorded if closing(each).verified] == []
+
+
+def test_a_pod_on_a_silent_node_has_not_joined() -> None:
+    controller, world = recreated()
+    new = injected(world.recreated(5).all_started(7).all_ready(9)).node_silent("gpu-2", 10)
+    joined = (AgentRendezvous(1, at(8.5), at(9)),)
+    silent = reported(new, AgentState.RUNNING, 51, meets=True, rendezvous=joined, missing=(2,), missing_count=1)
+    for seconds in (51, 60):
+        controller.settle(silent, seconds)
+    assert controller.recorded == []
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_in_which_not_every_rank_makes_steps_is_not_waited_for() -> None:
+    controller, world = Controller(allows()), lost(steps=AgentSteps(0, 1200, at(-3000), first=0, absolute=True))
+    controller.reconcile(world, 0.2)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    controller.settle(with_agent(joined, steps=AgentSteps(0, 100, at(3), first=0, absolute=True)), 3)
+    [incident] = controller.recorded
+    assert incident.training_steps is None
+
+
+def test_an_optimizer_that_begins_again_is_not_waited_for() -> None:
+    """Only the weights were restored, or there was no checkpoint: its steps cannot be compared with those before."""
+    controller, world = Controller(allows()), lost()
+    controller.reconcile(world, 0.2)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    controller.settle(with_agent(joined, steps=steps(1, 4.0, first=0)), 4.2)
+    [incident] = controller.recorded
+    assert incident.training_steps is not None
+    assert incident.training_steps.lost is None
+
+
+def test_a_report_that_comes_late_dates_the_step_that_was_passed() -> None:
+    controller, world = Controller(allows()), lost()
+    controller.reconcile(world, 0.2)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    controller.settle(with_agent(joined, steps=steps(1001, 2.5, first=1000)), 3)
+    controller.settle(with_agent(joined, received_at=at(602), steps=steps(2201, 602, first=1000)), 603)
+    assert closing(controller.recorded[0]).ended_at == at(102)
+
+
+def test_a_report_of_every_second_does_not_write_the_ledger_as_often() -> None:
+    controller, world = Controller(allows()), lost()
+    controller.reconcile(world, 0.2)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    controller.settle(joined, 3)
+    writes = 0
+    for number in range(200):
+        seconds, before = 4 + number / 2, controller.ledger
+        found = with_agent(joined, received_at=at(seconds), steps=steps(100, seconds, first=1 + number % 2))
+        controller.reconcile(found, seconds)
+        writes += controller.ledger != before
+    assert writes <= 2
