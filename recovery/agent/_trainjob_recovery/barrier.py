@@ -26,7 +26,7 @@ States, and what leads from one to another:
 No state follows exiting and finished.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from .job_progress import JobProgress
 from .messages import (
@@ -51,6 +51,7 @@ from .messages import (
     Stopped,
     Welcome,
 )
+from .slots import Slots
 from .wire import failure_fields
 
 PERMISSION_SECONDS = 600.0
@@ -113,14 +114,14 @@ class _Ended:
     """Every slot had started the epoch when it ended."""
 
 
-@dataclass
 class _Progress:
     """Which slots have said what about the present epoch."""
 
-    started: set[int] = field(default_factory=set)
-    failed: set[int] = field(default_factory=set)
-    stopped: set[int] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
+    def __init__(self, slots: int) -> None:
+        self.started = Slots(slots)
+        self.failed = Slots(slots)
+        self.stopped = Slots(slots)
+        self.done = Slots(slots)
 
 
 class Barrier:
@@ -131,7 +132,7 @@ class Barrier:
         self.state = "gathering"
         self._state_at = now
         self._epoch_at = now
-        self._of_epoch = _Progress()
+        self._of_epoch = _Progress(self.slots)
         self._progress = JobProgress(slots)
         self._members: dict[int, _Slot] = {}
         self._slot_of_link: dict[int, int] = {}
@@ -275,7 +276,7 @@ class Barrier:
             return []
         self.epoch += 1
         self._epoch_at = now
-        self._of_epoch = _Progress()
+        self._of_epoch = _Progress(self.slots)
         self._progress.begin(self.epoch)
         return [*self._become("starting", now), *self._to_all(Start(self.epoch))]
 
@@ -383,7 +384,7 @@ class Barrier:
 
     def _end_waiting(self, state: str, now: float) -> list[Effect]:
         """Leave restarts in place. Slots that wait for the next epoch exit; where all were stopped, that is all."""
-        waiting = range(self.slots) if self.state == "stopping" else sorted(self._of_epoch.failed)
+        waiting = range(self.slots) if self.state == "stopping" else list(self._of_epoch.failed)
         effects = self._become(state, now)
         for slot in waiting:
             effects += self._exit_of(slot)
