@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from .messages import Steps
+from .slots import Slots
 
 RENDEZVOUS_LISTED = 8
 SLOTS_LISTED = 16
@@ -29,21 +30,21 @@ class JobProgress:
         self._epoch = 1
         self._rendezvous: list[_Rendezvous] = []
         """Of the epochs in which a slot arrived, newest last."""
-        self._arrived: set[int] = set()
-        self._joined: set[int] = set()
+        self._arrived = Slots(slots)
+        self._joined = Slots(slots)
         self._last_joined_at = 0.0
         self._steps: dict[int, tuple[Steps, float]] = {}
         """By slot: what it said last, and when the slot had reached its lowest step."""
         self._before: int | None = None
         """The highest step of the latest epoch before that had any. None: none had."""
-        self._passed: set[int] = set()
+        self._passed = Slots(slots)
         """The slots all of whose ranks have passed it."""
 
     def begin(self, epoch: int) -> None:
         if self._steps:
             self._before = max(steps.highest for steps, _ in self._steps.values())
         self._epoch = epoch
-        self._arrived, self._joined, self._passed = set(), set(), set()
+        self._arrived, self._joined, self._passed = (Slots(self._slots) for _ in range(3))
         self._steps = {}
 
     @property

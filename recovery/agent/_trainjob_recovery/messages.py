@@ -85,7 +85,7 @@ class Joined:
     """Seconds since it did in the last of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Steps:
     """The training steps that the ranks of this slot have made in this epoch."""
 

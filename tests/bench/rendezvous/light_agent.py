@@ -16,7 +16,10 @@ from recovery.agent._trainjob_recovery.link import HANDSHAKE_SECONDS, LONGEST_WA
 from recovery.agent._trainjob_recovery.member import AgentMember, BeginZygote, Effect, End, StartRanks, StopRanks, Tell
 from recovery.agent._trainjob_recovery.member import RankEnd as _RankEnd
 from recovery.agent._trainjob_recovery.messages import Beat, Challenge, Failure, FromMember, Hello, Message, Welcome
+from recovery.agent._trainjob_recovery.slot_progress import RankProgress
 from recovery.agent._trainjob_recovery.wire import Lines, WireError, barrier_mac, decode, encode, member_mac, same
+
+STEP_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class LightAgent:
         """None: there is none, or it has not been welcomed."""
         self._draw = draw
         self._ended = False
+        self._began_at: float | None = None
+        """When the ranks of the epoch have met. None: they have not."""
+        self._first = 0
+        """The step before the first one of the epoch."""
 
     def begin(self) -> None:
         self.perform(self.member.begin())
@@ -56,7 +63,18 @@ class LightAgent:
         failure = Failure(place.slot, 1, None, message, None, place.pod, place.node)
         self.perform(self.member.on_rank_end(time.monotonic(), _RankEnd(self.member.epoch, 0, failure)))
 
+    def look(self) -> None:
+        """The ranks have met, and make a step now and then."""
+        now, began = time.monotonic(), self._began_at
+        if self.member.state != "running" or began is None:
+            return
+        step = int((now - began) / STEP_SECONDS)
+        step_at = began + step * STEP_SECONDS if step else None
+        rank = RankProgress(began, began, self._first + step, self._first, absolute=True, step_at=step_at)
+        self.perform(self.member.on_progress(now, self.member.epoch, [rank]))
+
     def beat(self) -> None:
+        self.look()
         if self.link is not None:
             self.link.write(Beat())
 
@@ -93,9 +111,12 @@ class LightAgent:
                 self.end(effect.code)
 
     def start_ranks(self, epoch: int) -> None:
-        self.perform(self.member.on_started(time.monotonic(), epoch))
+        self._began_at = time.monotonic()
+        self.perform(self.member.on_started(self._began_at, epoch))
+        self.look()
 
     def stop_ranks(self) -> None:
+        self._began_at = None
         self.perform(self.member.on_stopped(time.monotonic(), nothing_left=True))
 
     def end(self, code: int) -> None:
