@@ -17,6 +17,11 @@ class Slots:
             self._has[slot] = 1
             self._count += 1
 
+    def discard(self, slot: int) -> None:
+        if self._has[slot]:
+            self._has[slot] = 0
+            self._count -= 1
+
     def __contains__(self, slot: int) -> bool:
         return bool(self._has[slot])
 
