@@ -65,6 +65,9 @@ class Server:
         self._too_late: asyncio.TimerHandle | None = None
         """One for all strangers: a timer for each connection is much of its memory. None: nobody is awaited."""
         self._numbers = 0
+        self._said: FromBarrier | Welcome | None = None
+        """What was sent last, and its line: most messages go to all members."""
+        self._said_line = b""
 
     @property
     def connections(self) -> int:
@@ -92,8 +95,11 @@ class Server:
         return bound
 
     def send(self, link: int, message: FromBarrier | Welcome) -> None:
-        if (connection := self._connections.get(link)) is not None:
-            connection.write(encode(message))
+        if (connection := self._connections.get(link)) is None:
+            return
+        if message is not self._said:
+            self._said, self._said_line = message, encode(message)
+        connection.write(self._said_line)
 
     def beat(self) -> None:
         line = encode(Beat())
