@@ -122,7 +122,7 @@ JOB_ALERTS = (
         severity=AlertSeverity.CRITICAL,
         summary=f"{_JOB} waits for members to join (joined: {{{{ $value }}}}).",
         description=f"The ranks of {_JOB} started, and after 5 minutes some have not joined. The others wait for them. "
-        f"{_EXPLAIN} It lists the missing ranks.",
+        f"{_EXPLAIN} In an incident, it names a missing rank.",
         per_job=True,
     ),
     Alert(

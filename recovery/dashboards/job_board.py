@@ -271,7 +271,7 @@ def _rendezvous() -> list[AnyPanel]:
             "Members of the group during a rendezvous",
             "Members that have joined, and members that are expected. With an agent also those that have arrived, that"
             " is, wait for the others. Lines that do not meet: some members do not start, or do not reach the others."
-            " `kubectl recovery explain` lists the missing ranks.",
+            " In an incident, `kubectl recovery explain` names a missing rank.",
             [
                 Query(
                     f"sum by (namespace, job_name, state) ({of_jobs('rendezvous_participants')})",

@@ -57,7 +57,7 @@ class AgentGroup:
     facts: AgentFacts | None = None
     """The latest report."""
     _barriers: dict[str, _Barrier] = field(default_factory=dict)
-    """The one that was heard of last is the last one."""
+    """In the order of their latest reports."""
     _explained_at: datetime | None = None
     """The start of the latest attempt that was the cause of a rendezvous. It causes no other one: a job that its user
     has suspended and resumed starts."""

@@ -62,7 +62,7 @@ _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
 """Phases in which the members of a restarted group come together."""
 
 _SHORT = frozenset({Phase.DETECTED, Phase.STOPPING})
-"""A ledger is never written in Detected, and only agents stop processes."""
+"""Phases that have no series at 0: a ledger is never written in Detected, and Stopping lasts for about a second."""
 
 _JOBS_AT_ONCE = 20
 """Jobs in one step: about 300 samples, less than a millisecond."""
@@ -288,7 +288,7 @@ def _progress_timestamp(job: _Job) -> Samples:
 
 
 def _phases(job: _Job) -> Samples:
-    """No series of a job tells that it is in none of the phases that last for about a second, or less."""
+    """A job in none of the short phases has no series for them, which keeps a scrape small."""
     present = job.ledger.phase
     shown = (phase for phase in PHASES if phase is present or phase not in _SHORT)
     return {(phase,): float(phase is present) for phase in shown}

@@ -22,7 +22,7 @@ from recovery.telemetry.families import histogram
 from recovery.telemetry.incident_instruments import known_before, spans_ended
 
 _DURATION_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 3600)
-"""A restart in place meets within a second."""
+"""The buckets below 1 s are for restarts in place."""
 _USUAL = (
     (AGENT, START),
     (AGENT, AttemptAction.RESTART_IN_PLACE),

@@ -154,7 +154,7 @@ async def a_rank_is_late_at_the_first_start(barrier: Barrier, monitoring: Monito
     said = await monitoring.fires(ALERT, job)
     assert said["summary"] == f"{job.namespace}/{job.name} waits for members to join (joined: 0)."
     assert "recovery explain" in said["description"]
-    assert said["description"].endswith("It lists the missing ranks.")
+    assert said["description"].endswith("In an incident, it names a missing rank.")
     found = {labels["state"]: value for labels, value in await prometheus.query(of(job, shown))}
     assert found == {"arrived": RANKS - 1, "joined": 0, "expected": RANKS}
     assert await prometheus.query(of(job, job_series("recovery_incident_start_timestamp_seconds"))) == []

@@ -42,7 +42,7 @@ MEETING_LOOK_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 """The same at other times."""
 QUICK_SECONDS = 900.0
-"""A script whose ranks have not joined for so long may never do so, and costs no quick looks any more."""
+"""How long quick looks last after the start: ranks that have not joined by then may never do so."""
 _LARGEST_STEP = 2**53
 _LOOPBACK = ("127.0.0.1", "::1")
 
@@ -133,7 +133,7 @@ class Agent:
         self._started_at = time.monotonic()
         """When the present ranks were started."""
         self._starts = asyncio.Event()
-        """They have just been: they are looked at soon."""
+        """Set when ranks were just started, so that the next look comes at once."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -283,7 +283,7 @@ class Agent:
             self._perform(self.member.tick(time.monotonic()))
 
     async def _look(self) -> None:
-        """What the ranks show is noticed soon while they meet. Afterwards no step costs anything here."""
+        """Look often while the ranks meet, and once a second afterwards: no single step costs anything here."""
         while True:
             quick = self.member.meeting and time.monotonic() < self._started_at + QUICK_SECONDS
             with contextlib.suppress(asyncio.TimeoutError):

@@ -17,7 +17,7 @@ class JoinedFile:
         self._do("written", Path.touch)
 
     def remove(self) -> None:
-        """None has: the ranks are stopped, or start."""
+        """No rank has joined: the ranks are stopped, or start."""
         self._do("removed", lambda path: path.unlink(missing_ok=True))
 
     def _do(self, name: str, act: Callable[[Path], None]) -> None:

@@ -28,7 +28,7 @@ STEP, FIRST_STEP, ABSOLUTE = 3, 4, 5
 """The words of a page that are integers."""
 STEP_MAX = 2**53
 _READS_MAX = 16
-"""How often the state of an optimizer is read. It may be another one at each step."""
+"""How often the state of one optimizer is read at most: some optimizers have a new state at each step."""
 
 _PACKAGE = "_trainjob_recovery"
 _GROUPS = ("torch.distributed.distributed_c10d", "torch.distributed")
@@ -43,10 +43,10 @@ class _Count:
 
     def __init__(self, gone: "Any") -> None:
         self.gone = gone
-        """Notices that the optimizer is gone. It must not be kept."""
+        """A weak reference, which notices that the optimizer is gone. The optimizer must not be kept."""
         self.steps = 0
         self.state = 0
-        """The id of its state, which is another one after a checkpoint was loaded. It must not be kept either."""
+        """The id of its state, which changes when a checkpoint is loaded. The state must not be kept either."""
         self.reads = 0
 
 

@@ -10,7 +10,7 @@ STEPS_SECONDS = 5.0
 """How often the barrier hears of steps."""
 AGE_SECONDS_MAX = 86_400.0
 _SAMPLES = 7
-"""How many of the latest messages of steps a step's duration is taken from."""
+"""The duration of a step is the mean over so many of the latest messages of steps."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SlotProgress:
         self._steps: Steps | None = None
         """What the barrier was told last. None: nothing."""
         self._steps_at = 0.0
-        """When the step was reached that the barrier was told last."""
+        """When every rank had reached the lowest step that the barrier was told last."""
         self._seen_at: float | None = None
         """When the first step was seen. None: none was."""
         self._say_at = 0.0

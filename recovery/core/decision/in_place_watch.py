@@ -72,7 +72,7 @@ def position(context: ReconcileContext, ledger: Ledger, found: Phase) -> Phase:
 
 
 def _must_join(context: ReconcileContext, ledger: Ledger) -> bool:
-    """The ranks had shown that they join, and no report has shown it since the restart."""
+    """Before the incident the ranks had shown that they join, and since the restart no report has."""
     agent, jobs = context.snapshot.agent, member_jobs(context.snapshot)
     shown = agent is not None and agent.meets
     return not shown and ledger.current_incident.probe_proven and all(job.agent_image for job in jobs)

@@ -157,8 +157,8 @@ def watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
 def _all_wait_since(context: ReconcileContext, ledger: Ledger) -> datetime | None:
     """Since when all ranks wait for one another. None: that is not known, so that no time-out counts.
 
-    Nobody has asked for a joined probe where agents show what the ranks do. A rank that prepares itself for an hour
-    while the others wait is no failure. And ranks that make steps have joined, whatever one of them shows.
+    Without a joined probe, only agents that report now can show it. A rank that prepares itself for an hour while the
+    others wait is no failure. Ranks that make steps have joined, even if one of them does not show it.
     """
     agent = context.snapshot.agent
     if agent is None or not agent.meets:

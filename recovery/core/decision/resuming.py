@@ -121,8 +121,8 @@ def _since(ledger: Ledger) -> datetime:
 
 
 def _awaits_progress(context: ReconcileContext, ledger: Ledger) -> bool:
-    """The incident waits for progress, but only after a restart. Without one, the ranks that were left may hang. Nor
-    does it wait where a later epoch has begun since: what became of that one is another incident."""
+    """The incident waits for progress, but only after a restart: without one, the ranks that were left may hang. It
+    ends at once if the agents have begun a later epoch since: the end of this one is for the next incident."""
     open_, agent = ledger.current_incident, context.snapshot.agent
     shown = open_.progress_at is not None or (open_.training_steps is not None and agent is not None)
     if not shown or open_.pinned.resume_timeout_seconds <= 0 or (agent is not None and agent.followed):

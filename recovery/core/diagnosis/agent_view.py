@@ -42,8 +42,8 @@ def with_processes(
     `restarts_in_place`: the open incident follows a restart in place. If several epochs have ended since, the report
     shows only the first of them as if it had been sent then: each one that had run is an incident of its own, as it
     would have been with a controller that was there.
-    `joins_proven`: all ranks had joined before the open incident. Until they have once, no one waits for them to: in
-    some programs not every rank calls `init_process_group`.
+    `joins_proven`: all ranks had joined before the open incident. Only then does anyone wait for them: in some programs
+    not every rank calls `init_process_group`.
     """
     agent = snapshot.agent
     if agent is None:
@@ -105,8 +105,8 @@ def _with_joins(snapshot: Snapshot, agent: AgentFacts) -> Snapshot:
 
 
 def _has_joined(pod: PodFacts, agent: AgentFacts, joined_at: datetime | None) -> bool:
-    """The kubelet, or the lifecycle of its node, may know that the pod is not Ready. And a process that started after
-    the report is none of those that the report is about."""
+    """The ranks of this pod have joined. The kubelet, or the node lifecycle controller, may know better. A container
+    that started after the report has ranks that the report does not know."""
     if joined_at is None or not pod.running or not pod.ready:
         return False
     starts = (each.running_since for each in pod.containers)

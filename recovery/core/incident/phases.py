@@ -98,8 +98,8 @@ def _reported_at(snapshot: Snapshot, phase: Phase) -> datetime | None:
     match phase:
         case Phase.STOPPING if agent.state is AgentState.STOPPING:
             return agent.state_since
-        case Phase.STARTING if agent.epoch > 1 and agent.state is not AgentState.STOPPING:
-            return agent.epoch_since if agent.state is AgentState.STARTING else None
+        case Phase.STARTING if agent.epoch > 1 and agent.state is AgentState.STARTING:
+            return agent.epoch_since
         case Phase.RENDEZVOUS:
             found, ran_at = agent.present_rendezvous, last_started(snapshot)
             # In a new group, the time until the last pod runs is that of its start.

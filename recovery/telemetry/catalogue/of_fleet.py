@@ -183,19 +183,19 @@ RENDEZVOUS_DURATION = _of_fleet(
     MetricType.HISTOGRAM,
     "seconds",
     "From the first arrival until all members have joined, where an agent or a joined probe measures it.",
-    "When a rendezvous has ended. Where both measure it, only the agent's observation counts. A rendezvous that joins "
-    "while the leader changes is not counted.",
+    "When a rendezvous has ended. Where both measure it, only the agent's observation counts. A rendezvous that ends "
+    "while the leader changes is not counted, nor are more than 60 in an hour that the agents of one job report.",
     "histogram_quantile(0.9, sum by (le, cause) "
     '(rate(recovery_rendezvous_duration_seconds_bucket{outcome="Joined"}[1d])))',
     one_of(
         "source",
-        "What measures it. `agent`: the agents see the first rank call `init_process_group`, and the last call return. "
-        "`joined-probe`: all members run, and the probe of each says that it has joined.",
+        "What measures it. `agent`: from when the first rank calls `init_process_group` until the last call returns. "
+        "`joined-probe`: from when all members run until the probe of each says that it has joined.",
         values.RENDEZVOUS_SOURCES,
     ),
     one_of(
         "outcome",
-        "`Joined`: all members have joined. `Interrupted`: a further loss, a restart or a time-out ended it before.",
+        "`Joined`: all members have joined. `Interrupted`: a further loss, a restart or a time-out came before that.",
         values.RENDEZVOUS_OUTCOMES,
     ),
     one_of("cause", f"{_START}{_CAUSE}", values.RENDEZVOUS_CAUSES),

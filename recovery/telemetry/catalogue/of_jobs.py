@@ -102,10 +102,14 @@ JOB_PHASE = _of_job(
     "job_phase",
     MetricType.GAUGE,
     "0 or 1",
-    "1 for the phase that the group is in, 0 for all others.",
+    "1 for the phase that the group is in, 0 for the others.",
     SELECTED,
     'recovery_job_phase{phase="Held"} == 1',
-    one_of("phase", "The phase of the incident; Healthy is between incidents.", values.PHASES),
+    one_of(
+        "phase",
+        "The phase of the incident; Healthy is between incidents. `Detected` and `Stopping` have no series at 0.",
+        values.PHASES,
+    ),
 )
 JOB_STANDING = _of_job(
     "job_standing",
@@ -150,7 +154,7 @@ RENDEZVOUS_PARTICIPANTS = _of_job(
     "members",
     "Members of the group that have joined, beside how many there must be.",
     "While an incident is in phase Starting, Rendezvous or Resuming. With an agent also outside of incidents, from the "
-    "first arrival of a rank until all have joined.",
+    "first arrival of a member until all have joined or ranks make steps.",
     'recovery_rendezvous_participants{state="joined"} '
     '< ignoring (state) recovery_rendezvous_participants{state="expected"}',
     one_of(
