@@ -124,7 +124,11 @@ def _lost_steps(account: IncidentAccount) -> tuple[KeyFigure, ...]:
     """None where no agent has measured them."""
     if account.lost_steps is None:
         return ()
-    took = "measured" if account.rework_seconds is None else f"{duration_words(account.rework_seconds)}, measured"
+    took = (
+        "measured"
+        if account.rework_seconds is None
+        else f"measured; {duration_words(account.rework_seconds)}, computed"
+    )
     return (KeyFigure("Steps made twice", f"{account.lost_steps:,}", took),)
 
 

@@ -108,9 +108,9 @@ def _lost_steps(totals: GroupTotals) -> tuple[KeyFigure, ...]:
     """None where no agent has measured them."""
     if not totals.rework_known_for:
         return ()
-    cost = f"{gpu_hours(totals.rework_gpu_seconds)} GPU-hours"
+    cost = f"{gpu_hours(totals.rework_gpu_seconds)} GPU-hours, computed"
     measured = f"measured in {totals.rework_known_for:,} of {totals.incidents:,}"
-    return (KeyFigure("Steps made twice", f"{totals.lost_steps:,}", f"{cost}, {measured}"),)
+    return (KeyFigure("Steps made twice", f"{totals.lost_steps:,}", f"{measured}; {cost}"),)
 
 
 def _coverage(coverage: Coverage) -> Iterator[Paragraph]:

@@ -75,7 +75,7 @@ def _must_join(context: ReconcileContext, ledger: Ledger) -> bool:
     """Before the incident the ranks had shown that they join, and since the restart no report has."""
     agent, jobs = context.snapshot.agent, member_jobs(context.snapshot)
     shown = agent is not None and agent.meets
-    return not shown and ledger.current_incident.probe_proven and all(job.agent_image for job in jobs)
+    return not shown and ledger.current_incident.joins_proven and all(job.agent_image for job in jobs)
 
 
 def watched(context: ReconcileContext, ledger: Ledger) -> Plan:

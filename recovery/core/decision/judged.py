@@ -25,7 +25,7 @@ def as_judged(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError |
     since = max(now - STALE_AFTER, policy.since) if isinstance(policy, Policy) else now - STALE_AFTER
     is_open = ledger.incident is not None and ledger.incident.closing is None
     follows = is_open and in_place.under_way(ledger) is not None
-    proven = is_open and ledger.current_incident.probe_proven
+    proven = is_open and ledger.current_incident.joins_proven
     snapshot = agent_view.with_processes(
         snapshot, ledger.handled.keys, since, now, restarts_in_place=follows, joins_proven=proven
     )

@@ -138,8 +138,9 @@ def watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
     """All run, but not all are Ready. `timeouts.rendezvous` counts only if Ready means that a rank has joined."""
     open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.pinned.rendezvous_timeout_seconds)
-    what, since = not_ready(context.snapshot), _all_wait_since(context, ledger)
-    if not timeout or not lifecycle.acts(ledger) or not open_.probe_proven or since is None:
+    what = not_ready(context.snapshot)
+    since = _all_wait_since(context, ledger)
+    if not timeout or not lifecycle.acts(ledger) or since is None:
         return say_after_a_while(context, ledger, what)
     deadline = since + timeout
     agent = context.snapshot.agent
@@ -162,8 +163,9 @@ def _all_wait_since(context: ReconcileContext, ledger: Ledger) -> datetime | Non
     """
     agent = context.snapshot.agent
     if agent is None or not agent.meets:
-        by_agents = any(job.agent_image for job in member_jobs(context.snapshot))
-        return None if by_agents and not phases.joined_probe(context.snapshot) else _under_way_since(context, ledger)
+        open_ = ledger.current_incident
+        proven = open_.probe_proven or (open_.joins_proven and phases.joined_probe(context.snapshot))
+        return _under_way_since(context, ledger) if proven else None
     found = agent.present_rendezvous
     if found is None or found.arrived_at is None or agent.steps is not None:
         return None

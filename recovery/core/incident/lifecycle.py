@@ -108,7 +108,8 @@ def open_incident(
         evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
         evidence_counts=counted((), disruption.evidence),
         progress_at=progress.updated_at if progress is not None else None,
-        probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods) or _joins(agent),
+        probe_proven=not _joins(agent) and any(pod.joined_probe and pod.ready for pod in snapshot.pods),
+        joins_proven=_joins(agent),
         training_steps=_steps_before(agent),
     )
     # The time in which the group ran with fewer nodes ends with the failure.

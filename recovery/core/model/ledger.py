@@ -274,8 +274,10 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Another client has ended a suspension by the controller, so the controller does not suspend the workload again in
     this incident."""
     probe_proven: bool = False
-    """When the incident opened, a member was Ready by its joined probe, or the agents had reported that the ranks join.
-    So it is known when the ranks have joined again. Only then does `timeouts.rendezvous` apply."""
+    """When the incident opened, a member was Ready by its joined probe, so the training script reports that it has
+    joined. Only then, or with `joinsProven`, does `timeouts.rendezvous` apply."""
+    joins_proven: bool = False
+    """When the incident opened, agents had reported that all ranks had joined."""
     progress_at: datetime | None = None
     """Date of the latest progress report when the incident opened. In Resuming, the date of a report that only says
     that the new processes begin. None: there was no report, so the incident does not wait in Resuming."""

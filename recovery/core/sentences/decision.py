@@ -174,7 +174,7 @@ def _steps_made(details: Details) -> str:
     `seconds`: the ranks have had so long. Empty: they have passed the step in time."""
     who, step, lowest = f"all {details['ranks']} ranks", details["step"], details["lowest"]
     over = f"; timeouts.resume ({details['seconds']} s) is over" if details["seconds"] else ""
-    if not step:
+    if step == "":
         found = f"{who} have joined and make steps again"
     elif details["passed"]:
         twice = f"{details['lost']} steps were made twice"

@@ -146,7 +146,7 @@ def test_no_one_waits_for_ranks_that_have_never_joined() -> None:
     """In some programs not every rank calls `init_process_group`."""
     controller, world = Controller(allows()), with_agent(lost(steps=None), rendezvous=(AgentRendezvous(1, at(-3500)),))
     controller.reconcile(world, 0.2)
-    assert not controller.incident.probe_proven
+    assert not controller.incident.joins_proven
     again_ = running(world, 1.2, [ended(1, 0, by=RestartedBy.ANSWER)], epoch=2)
     found = (AgentRendezvous(1, at(-3500)), AgentRendezvous(2, at(1.4)))
     controller.settle(with_agent(again_, meets=True, rendezvous=found), 1.7)
