@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis import agent_view
+from recovery.core.diagnosis.agent_view import one_job
 from recovery.core.diagnosis.classify import Disruption
 from recovery.core.diagnosis.deleted_jobs import deleted_jobs, deletion_key
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
@@ -108,8 +109,8 @@ def open_incident(
         evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
         evidence_counts=counted((), disruption.evidence),
         progress_at=progress.updated_at if progress is not None else None,
-        probe_proven=not _joins(agent) and any(pod.joined_probe and pod.ready for pod in snapshot.pods),
-        joins_proven=_joins(agent),
+        probe_proven=not _joins(snapshot) and any(pod.joined_probe and pod.ready for pod in snapshot.pods),
+        joins_proven=_joins(snapshot),
         training_steps=_steps_before(agent),
     )
     # The time in which the group ran with fewer nodes ends with the failure.
@@ -135,8 +136,10 @@ def open_incident(
     return phases.enter(ledger, Phase.DECIDED, decided_at)
 
 
-def _joins(agent: AgentFacts | None) -> bool:
-    return agent is not None and agent.meets
+def _joins(snapshot: Snapshot) -> bool:
+    """The agents of the whole group have shown that all ranks had joined, also if they exit by now."""
+    agent = snapshot.agent
+    return agent is not None and one_job(snapshot, agent) and any(each.joined_at for each in agent.rendezvous)
 
 
 def _steps_before(agent: AgentFacts | None) -> TrainingSteps | None:

@@ -242,6 +242,15 @@ def test_a_recreated_group_has_recovered_when_its_agents_say_that_all_have_joine
     assert closing(incident).ended_at == at(11.5)
 
 
+def test_agents_that_exit_after_a_failure_have_shown_that_the_ranks_join() -> None:
+    """Without permission for a restart in place they end as torchrun does, and the containers with them."""
+    controller = Controller(policy())
+    world = reported(injected(training()), AgentState.EXITING, 0.1, ended(1, 0), meets=True, rendezvous=(FIRST,))
+    controller.reconcile(with_agent(world, steps=steps(1200, -0.2)), 0.2)
+    assert controller.incident.joins_proven
+    assert controller.incident.training_steps is not None
+
+
 def test_agents_that_stay_silent_do_not_hold_up_the_end_for_ever() -> None:
     controller = Controller(policy())
     world = with_agent(reported(injected(training()), AgentState.RUNNING, -1), meets=True, rendezvous=(FIRST,))
