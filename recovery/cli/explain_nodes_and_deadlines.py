@@ -104,8 +104,9 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
     open_ = ledger.incident if ledger.incident is not None and ledger.incident.closing is None else None
     if open_ is not None and ledger.phase is Phase.RESUMING and deadline_of(ledger) > now:
         known.add(deadline_of(ledger))
-        steps = open_.training_steps
-        past = f"all ranks have passed step {steps.before}" if steps is not None else "the training reports progress"
+        steps, past = open_.training_steps, "the training reports progress"
+        if steps is not None:
+            past = f"all ranks have passed step {steps.before}" if steps.absolute else "every rank has made a step"
         yield f"the incident closes at {moment(deadline_of(ledger))}, or as soon as {past}"
     if open_ is not None and open_.step.verdict is not None and not open_.step.fails_job:
         yield f"nothing until someone runs recovery retry {snapshot.key.name}"

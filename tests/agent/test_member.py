@@ -269,7 +269,7 @@ TRAINS = RankProgress(1.0, 2.0, 8, 7, True, 3.0)
 
 
 def shown(now: float = 4.0, epoch: int = 1) -> list[m.Effect]:
-    """What the barrier is told of a rank that has joined and trains."""
+    """What the member tells the barrier about a rank that has joined and trains."""
     steps = Steps(epoch, 8, 8, 7, True, now - 3.0, None)
     return [Tell(Arrived(epoch, now - 1.0)), Tell(Joined(epoch, now - 2.0)), Tell(steps)]
 

@@ -103,7 +103,6 @@ ERRORS = {
 }
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 keeps one frame more")
 @pytest.mark.parametrize("error", ERRORS)
 def test_tracebacks_have_no_frame_of_the_agent(pod: Pod, error: str) -> None:
     broken = {"of the import of torch": "__init__.py", "of the import of its groups": "distributed/distributed_c10d.py"}

@@ -91,7 +91,7 @@ async def test_each_that_says_nothing_is_closed_in_its_turn(monkeypatch: pytest.
         async with dialled(port) as second:
             assert await first.is_closed()
             assert await second.is_closed()
-            async with dialled(port) as third:  # nobody was awaited any more
+            async with dialled(port) as third:  # no stranger was left
                 assert await third.is_closed()
     assert server.connections == 0
 

@@ -63,7 +63,7 @@ class Server:
         self._strangers: dict[int, _Connection] = {}
         """Those of them that have not proved the key."""
         self._too_late: asyncio.TimerHandle | None = None
-        """One for all strangers: a timer for each connection is much of its memory. None: nobody is awaited."""
+        """One for all strangers: a timer for each connection is much of its memory. None: there is no stranger."""
         self._numbers = 0
         self._said: FromBarrier | Welcome | None = None
         """What was sent last, and its line: most messages go to all members."""

@@ -50,7 +50,7 @@ class SlotProgress:
         self._seen_at: float | None = None
         """When the first step was seen. None: none was."""
         self._say_at = 0.0
-        """When the barrier is told of steps again."""
+        """When the next message about steps is due."""
         self._all_stepped = False
         """The barrier was told that every rank has made a step."""
         self._samples: deque[tuple[int, float]] = deque(maxlen=_SAMPLES)

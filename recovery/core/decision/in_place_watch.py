@@ -88,8 +88,9 @@ def watched(context: ReconcileContext, ledger: Ledger) -> Plan:
         return as_before(after, requeue_at=context.now + _ASKS_AGAIN_AFTER)
     if agent.state in {AgentState.EXITING, AgentState.BROKEN, AgentState.LEAVING}:
         return try_again(context, ledger, because(Reason.AGENTS_GAVE_UP, stuck=len(agent.stuck)))
-    if agent.meets and agent.state is AgentState.RUNNING:
-        # The agents have done their part. How long the program needs to join is its own matter, as in a new group.
+    if agent.state is AgentState.RUNNING and agent.key_of(agent.epoch) != ledger.current_incident.target.epoch:
+        # The agents have done their part, even if a link is lost by now. How long the program needs to join is its own
+        # matter, as in a new group.
         return (
             watch_the_start(context, ledger)
             if ledger.phase is Phase.STARTING

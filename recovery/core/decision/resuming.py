@@ -124,7 +124,9 @@ def _awaits_progress(context: ReconcileContext, ledger: Ledger) -> bool:
     """The incident waits for progress, but only after a restart: without one, the ranks that were left may hang. It
     ends at once if the agents have begun a later epoch since: the end of this one is for the next incident."""
     open_, agent = ledger.current_incident, context.snapshot.agent
-    shown = open_.progress_at is not None or (open_.training_steps is not None and agent is not None)
+    # A new leader has no report yet. It goes on with the wait that the ledger has begun.
+    steps = open_.training_steps is not None and (agent is not None or ledger.phase is Phase.RESUMING)
+    shown = open_.progress_at is not None or steps
     if not shown or open_.pinned.resume_timeout_seconds <= 0 or (agent is not None and agent.followed):
         return False
     return lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD

@@ -101,7 +101,7 @@ class PodAgent(LightAgent):
         self.process.end(Exit(code))
 
     def gone(self) -> None:
-        """The container has ended, whoever ended it."""
+        """The container has ended, by itself or by a signal."""
         self._ended = True
         if self.link is not None:
             self.link.abort()

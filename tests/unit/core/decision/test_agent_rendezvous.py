@@ -464,3 +464,32 @@ def test_a_report_of_every_second_does_not_write_the_ledger_as_often() -> None:
         controller.reconcile(found, seconds)
         writes += controller.ledger != before
     assert writes <= 2
+
+
+def test_a_link_that_is_lost_after_the_processes_run_again_restarts_nothing() -> None:
+    """Who has joined is not known then. The agents have started all processes in time."""
+    controller, world = Controller(allows()), lost(injected(training()))
+    controller.reconcile(world, 0.2)
+    prepares = back(world, 1.2, None)
+    controller.settle(prepares, 2)
+    for seconds in (100, 200):
+        flaps = with_agent(prepares, received_at=at(seconds), missing=(2,), missing_count=1)
+        controller.settle(flaps, seconds + 0.5)
+    assert controller.triggers == []
+    met = (FIRST, AgentRendezvous(2, at(205), at(206)))
+    joined = with_agent(prepares, received_at=at(210), rendezvous=met)
+    controller.settle(joined, 210.5)
+    assert controller.phase() is Phase.RESUMING
+
+
+def test_a_new_leader_without_a_report_goes_on_waiting_for_the_step() -> None:
+    controller, world = Controller(allows()), lost(injected(training()))
+    controller.reconcile(world, 0.2)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    controller.settle(joined, 3)
+    successor = Controller(controller.policy, controller.ledger)
+    successor.settle(msgspec.structs.replace(joined, agent=None), 700)
+    assert (successor.phase(), successor.recorded) == (Phase.RESUMING, [])
+    successor.settle(with_agent(joined, received_at=at(710), steps=steps(1201, 705, first=1000)), 710.5)
+    [incident] = successor.recorded
+    assert (closing(incident).source, closing(incident).verified) == ("agent", True)
