@@ -194,9 +194,12 @@ def _passed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
         return None
     if not before.absolute or now.step_seconds is None:
         return min(now.at, context.now)
-    # A report that comes late shows how far the ranks are by now.
-    beyond = timedelta(seconds=(now.lowest - before.before - 1) * now.step_seconds)
-    return min(max(now.at - beyond, ledger.current_incident.phases[-1].started_at), context.now)
+    # A report that comes late shows how far the ranks are by now. Its numbers are the tenant's, and may be any.
+    began_at = ledger.current_incident.phases[-1].started_at
+    beyond_seconds = (now.lowest - before.before - 1) * now.step_seconds
+    if beyond_seconds >= (now.at - began_at).total_seconds():
+        return min(began_at, context.now)
+    return min(now.at - timedelta(seconds=beyond_seconds), context.now)
 
 
 def _steps_made(context: ReconcileContext, ledger: Ledger, *, seconds: int | Literal[""] = "") -> Explanation:

@@ -493,3 +493,13 @@ def test_a_new_leader_without_a_report_goes_on_waiting_for_the_step() -> None:
     successor.settle(with_agent(joined, received_at=at(710), steps=steps(1201, 705, first=1000)), 710.5)
     [incident] = successor.recorded
     assert (closing(incident).source, closing(incident).verified) == ("agent", True)
+
+
+def test_steps_that_no_training_makes_end_no_reconcile() -> None:
+    """They are the largest that the endpoint takes in."""
+    controller, world = Controller(allows()), lost()
+    controller.reconcile(world, 0.2)
+    joined = back(world, 1.2, AgentRendezvous(2, at(1.4), at(2.0)))
+    absurd = AgentSteps(2**53, 2**53, at(9), first=1, absolute=True, step_seconds=30 * 86400.0)
+    controller.settle(with_agent(joined, steps=absurd), 9.2)
+    assert closing(controller.recorded[0]).ended_at == at(2)
