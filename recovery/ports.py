@@ -75,6 +75,7 @@ CLUSTER_RECOVERY_POLICIES = Resource(
 RECOVERY_POLICIES = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoverypolicies", "RecoveryPolicy")
 RECOVERY_GROUPS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoverygroups", "RecoveryGroup")
 RECOVERY_INCIDENTS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoveryincidents", "RecoveryIncident")
+RECOVERY_DRILLS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoverydrills", "RecoveryDrill")
 
 
 class PatchKind(StrEnum):

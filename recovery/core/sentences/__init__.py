@@ -5,7 +5,7 @@ detail changes the sentence, the text is a function of the details.
 """
 
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence
-from recovery.core.sentences import decision, diagnosis, fleet, in_place, incident, plan, sizes
+from recovery.core.sentences import decision, diagnosis, drill, fleet, in_place, incident, plan, sizes
 from recovery.core.sentences.text import Details, Text
 
 TEXTS: dict[Sentence | Reason, Text] = {
@@ -16,6 +16,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     **decision.TEXTS,
     **in_place.TEXTS,
     **sizes.TEXTS,
+    **drill.TEXTS,
 }
 
 
