@@ -21,6 +21,9 @@ CONFIG = Overlay(
         "spec.circuitBreaker.recoveries": integer(1, 10000),
         "spec.incidents.ttl": bounded_duration(longer_than_nothing("every record would be deleted at once")),
         "spec.incidents.maxPerNamespace": integer(1, 100000),
+        "spec.drills.perJobAndDay": integer(0, 1000),
+        "spec.drills.ttl": bounded_duration(longer_than_nothing("every drill would be deleted at its end")),
+        "spec.drills.maxPerNamespace": integer(1, 10000),
         "spec.circuitBreaker.within": bounded_duration(longer_than_nothing("no recovery would ever count")),
     },
 )

@@ -363,6 +363,8 @@ def _names(snapshot: Snapshot) -> str:
 
 
 def _free(verdict: Verdict) -> Explanation:
+    if verdict.drill:
+        return explained(Sentence.FREE_AS_DRILL, verdict.why.reason, drill=verdict.drill)
     if verdict.spared_by is not None:
         return explained(Sentence.SPARED, verdict.why.reason, rule=verdict.spared_by)
     return explained(Sentence.FREE_OF_CHARGE, verdict.why.reason, incident=verdict.paid_by)

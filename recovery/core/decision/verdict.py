@@ -20,6 +20,7 @@ from recovery.core.diagnosis.signature_table import rests_on_message, sign_of_no
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
 from recovery.core.fleet.suspicion import may_be_the_nodes
+from recovery.core.incident import drills
 from recovery.core.model.collective import Collective
 from recovery.core.model.earlier_failures import NO_PROCESS, FailureMark
 from recovery.core.model.facts import NodeFacts
@@ -104,6 +105,9 @@ class Verdict(msgspec.Struct, frozen=True):
     none."""
     paid_by: str = ""
     """The incident that was charged for the same storm, so that this one is not. Empty: `charge` has another reason."""
+    drill: str = ""
+    """The drill that caused the root, so that it costs nothing and is not remembered as a failure. Empty: no drill
+    did."""
     mark: FailureMark | None = None
     """How the root failed, to recognise it if it returns. None: it has no exit to recognise."""
 
@@ -139,6 +143,9 @@ def of(
         verdict = msgspec.structs.replace(verdict, charge=False, spared_by=spared)
     if storm is not None:
         verdict = _of_storm(verdict, storm, ledger)
+    drill = ledger.current_incident.drill
+    if drill is not None and drills.caused(ledger, context.snapshot, root.evidence, context.now):
+        return msgspec.structs.replace(verdict, charge=False, drill=drill.name, requeue_at=answer.changes_at)
     return msgspec.structs.replace(verdict, mark=_mark(root, ledger), requeue_at=answer.changes_at)
 
 
@@ -402,7 +409,7 @@ def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> E
         return None
     if root.blames_node:
         return because(Reason.NODE_PROVEN, proof=str(root.signature or root.disruption_class), node=pod.node)
-    if not may_be_the_nodes(root):
+    if open_.drill is not None or not may_be_the_nodes(root):
         return None
     limits, confirmed = context.policy.limits, message_counts(context, pod.node)
     if rests_on_message(root.signature) and not confirmed:

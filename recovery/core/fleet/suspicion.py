@@ -93,7 +93,7 @@ def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], snapshot: Snap
     A ReplaceNode rule that decided because of a message adds one too: a failure of a job of another namespace on the
     same node confirms it.
     """
-    if not evidence or open_.storm:
+    if not evidence or open_.storm or open_.drill is not None:
         return None
     root = classify(evidence, snapshot).root
     pod = root.evidence.pod

@@ -27,7 +27,7 @@ def totals_of(workload_uid: str, incident: Incident) -> IncidentTotals:
         workload_uid=workload_uid,
         number=incident.number,
         started_at=incident.started_at,
-        disruption_class=incident.disruption_class,
+        disruption_class=incident.booked_class,
         outcome=incident.closing.outcome,
         handling=incident.handling,
         idle_gpu_seconds=idle,

@@ -14,7 +14,7 @@ from recovery.core.diagnosis.classify import Disruption
 from recovery.core.diagnosis.deleted_jobs import deleted_jobs, deletion_key
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
-from recovery.core.incident import budget, last_restart, phases, sizes
+from recovery.core.incident import budget, drills, last_restart, phases, sizes
 from recovery.core.incident.counterfactual import enforce_estimate
 from recovery.core.incident.evidence_counts import counted
 from recovery.core.incident.folding import fingerprint_of
@@ -102,6 +102,7 @@ def open_incident(
         step=WAITING,
         fingerprint=fingerprint_of(disruption),
         opened_by=disruption.root.evidence.key,
+        drill=drills.ref_of(snapshot, disruption.root.evidence, now),
         target=_deleted_target(snapshot) if is_deletion(disruption.evidence) else target_of(snapshot),
         gpus=gpus,
         ranks=ranks,
@@ -118,7 +119,7 @@ def open_incident(
     whole_since = ledger.handled.until
     rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
     failures = dict(ledger.totals.failures)
-    failures[disruption.disruption_class] = failures.get(disruption.disruption_class, 0) + 1
+    failures[incident.booked_class] = failures.get(incident.booked_class, 0) + 1
     ledger = msgspec.structs.replace(
         ledger,
         incident=incident,
@@ -262,7 +263,8 @@ def add_attempt(
             totals, restarts=totals.restarts + 1, charged=totals.charged + (1 if charge else 0)
         )
     in_row, spent = ledger.charged_in_row, ledger.budget
-    if ours:
+    # A drill neither continues a row of futile restarts nor ends it.
+    if ours and not (free_of_charge and incident.drill is not None):
         in_row = 0 if free_of_charge else in_row + 1
     if charge:
         spent = budget.charge(spent, limit, window, now)
@@ -380,6 +382,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         charged=incident.charged,
         storm=incident.storm,
         storm_latest_at=incident.storm_latest_at,
+        drill=incident.drill,
     )
     over = ledger.handled.terminal_jobset_uid
     if closing.outcome is Outcome.FAILED:
@@ -391,6 +394,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     deleted = (deletion_key(uid) for uid in incident.target.job_uids)
     keys = dict.fromkeys((*ledger.handled.keys, *deleted))
     kept = tuple(key for key in keys if key in seen or agent_view.may_return(key, snapshot))
+    ledger = drills.out_of_the_rows(ledger)
     return msgspec.structs.replace(
         ledger,
         incident=None,

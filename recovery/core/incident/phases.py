@@ -298,7 +298,7 @@ def close_span(ledger: Ledger, at: datetime) -> Ledger:
         totals = msgspec.structs.replace(totals, released_gpu_seconds=_sum(totals.released_gpu_seconds, spent))
     else:
         closed = msgspec.structs.replace(span, ended_at=ended_at, idle_gpu_seconds=spent)
-        totals = booked(totals, incident.disruption_class, span.phase, spent)
+        totals = booked(totals, incident.booked_class, span.phase, spent)
     return msgspec.structs.replace(ledger.with_incident(phases=(*incident.phases[:-1], closed)), totals=totals)
 
 

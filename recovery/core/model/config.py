@@ -79,6 +79,18 @@ class IncidentsSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The most RecoveryIncidents of one namespace. If there are more, the oldest are deleted before `ttl`."""
 
 
+class DrillsSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """How many drills a job may have, and how long RecoveryDrills are kept."""
+
+    per_job_and_day: int = 12
+    """How many repeats of drills a workload may have within 24 hours. 0 allows none."""
+    ttl: str = "720h"
+    """How long a RecoveryDrill is kept after its end."""
+    max_per_namespace: int = 200
+    """The most RecoveryDrills of one namespace. If there are more, the oldest that have ended are deleted before
+    `ttl`."""
+
+
 class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of the RecoveryConfig."""
 
@@ -92,6 +104,7 @@ class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
     circuit_breaker: CircuitBreakerSpec | None = None
     """None: there is none."""
     incidents: IncidentsSpec = IncidentsSpec()
+    drills: DrillsSpec = DrillsSpec()
 
 
 class ConfigFacts(msgspec.Struct, frozen=True):

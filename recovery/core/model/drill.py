@@ -20,6 +20,8 @@ NODE_MARK_ANNOTATION = "recovery.trainjob.dev/drill"
 writes the mark, and the patch that takes the change back removes it."""
 DRILL_CONDITION_TYPE = "RecoveryDrill"
 """The type of the node condition that a drill may set. Clouds replace machines because of the real types."""
+DRILL_CLASS = "Drill"
+"""Under this class, totals and metrics count what drills have caused."""
 DRILL_MAX_SECONDS = 4 * 3600
 """The longest time from the creation of a RecoveryDrill to `expiresAt`."""
 NAMES_AFTER_END_SECONDS = 60.0
@@ -117,6 +119,8 @@ class DrillSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """Who runs the drill, as the client says. For people; nothing depends on it."""
     hypothesis: Hypothesis = Hypothesis()
     slo: Objectives = Objectives()
+    checkpoint_step: int | None = None
+    """The training step of the last checkpoint when the run began, as the job reported it. None: not known."""
     pods: tuple[NamedPod, ...] = ()
     end: DrillEnd | None = None
     """None: the run goes on, or its client is gone."""
@@ -182,8 +186,6 @@ class DrillRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     name: str
     uid: str
     repeat: int = msgspec.field(default_factory=lambda: 1)
-    disturbed: bool = False
-    """A failure that the drill did not cause led to a later attempt."""
 
 
 class DrillFacts(msgspec.Struct, frozen=True):

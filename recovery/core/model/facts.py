@@ -13,6 +13,7 @@ from recovery.core.model.agent_facts import AgentFacts, ProcessesReported
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.demand import Demand
+from recovery.core.model.drill import DrillFacts
 from recovery.core.model.lost_node import LostNode
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
 from recovery.core.model.node_fault import Fault
@@ -495,6 +496,8 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """The latest report of the group's agents. None: this process has none."""
     leaves_out_agents: bool = False
     """This process can have the next Jobs of the group created without the agent."""
+    drills: tuple[DrillFacts, ...] = ()
+    """The RecoveryDrills of the workload, oldest first."""
     undecodable: tuple[UndecodableObject, ...] = ()
     """Objects of the group that cannot be read, by kind and name. Where one could be read before, its last readable
     state is among the facts."""

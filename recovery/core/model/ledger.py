@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.model.birth_settings import BirthSettings
+from recovery.core.model.drill import DRILL_CLASS, DrillRef
 from recovery.core.model.earlier_failures import FailureMark, Handled
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.evidence_count import EvidenceCount
@@ -237,6 +238,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Identifies failures of the same kind, by class, cause, signature and rank. Never parsed."""
     opened_by: str = ""
     """Key of the evidence that opened the incident."""
+    drill: DrillRef | None = None
+    """The drill that caused the incident. None: it is no drill."""
     lost_at: datetime | None = None
     """Since when ranks hang, as the processes showed it. That may be before `started_at`, if the incident before covers
     that time. None: none has been seen to hang since the latest restart."""
@@ -316,6 +319,12 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def booked_class(self) -> str:
+        """The class under which the incident counts in totals. Drills have one of their own, beside those of
+        failures."""
+        return DRILL_CLASS if self.drill is not None else self.disruption_class
+
+    @property
     def restarted(self) -> bool:
         """The controller or the platform has restarted the group."""
         return any(each.action is not AttemptAction.NONE for each in self.attempts)
@@ -360,6 +369,8 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Id of the storm of node losses that the incident was part of. Empty: none."""
     storm_latest_at: datetime | None = None
     """When the latest node loss of the storm happened, as far as the incident knew. None: no storm."""
+    drill: DrillRef | None = None
+    """The drill that caused the incident. None: it was no drill."""
 
 
 class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -353,8 +353,6 @@ class Reason(StrEnum):
     """Every expectation of the drill held."""
     DRILL_UNEXPECTED_INCIDENTS = "DrillUnexpectedIncidents"
     """The drill caused another number of incidents than expected."""
-    DRILL_CHARGED = "DrillCharged"
-    """More incidents were charged to the budget than expected."""
     DRILL_NOT_RECOVERED = "DrillNotRecovered"
     """An incident of the drill did not end as Recovered, or has not ended."""
     DRILL_TOO_SLOW = "DrillTooSlow"
@@ -429,6 +427,7 @@ class Sentence(StrEnum):
     FAILED_LONG_AGO = auto()
     FAILURE_POLICY_AT_ONCE = auto()
     FORCE_OVERRIDES = auto()
+    FREE_AS_DRILL = auto()
     FREE_OF_CHARGE = auto()
     GROWS = auto()
     HELD = auto()

@@ -119,6 +119,12 @@ def config_problems(spec: ConfigSpec) -> Iterator[str]:
         most = spec.incidents.max_per_namespace
         yield f"spec.incidents.maxPerNamespace: {most} would keep no record of any incident; use 1 or more"
     yield from _no_time(spec.incidents.ttl, "spec.incidents.ttl", "every record would be deleted at once")
+    if spec.drills.per_job_and_day < 0:
+        yield f"spec.drills.perJobAndDay: {spec.drills.per_job_and_day} is no number of drills; use 0 or more"
+    if spec.drills.max_per_namespace < 1:
+        most = spec.drills.max_per_namespace
+        yield f"spec.drills.maxPerNamespace: {most} would keep no record of any drill; use 1 or more"
+    yield from _no_time(spec.drills.ttl, "spec.drills.ttl", "every drill would be deleted at its end")
     if breaker is None:
         return
     if breaker.recoveries < 1:

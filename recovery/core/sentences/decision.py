@@ -282,6 +282,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Sentence.BUDGET_LEFT: "{count} of {limit} recoveries left",
     Sentence.FREE_OF_CHARGE: _free_of_charge,
     Sentence.SPARED: f"{_FREE}: {{rule}}",
+    Sentence.FREE_AS_DRILL: f"{_FREE}: it is drill {{drill}}",
     Sentence.WITHHELD: (
         "{why}; the restart waits until {until} ({waits}), and the job is not suspended meanwhile, because {not_ours}"
     ),

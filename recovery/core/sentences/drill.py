@@ -14,7 +14,6 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.DRILL_NAMES_NO_MEMBER: "pod {pod} is no running member of {job}, so its failure is no drill",
     Reason.DRILL_AS_EXPECTED: "as expected: {what}",
     Reason.DRILL_UNEXPECTED_INCIDENTS: "{count} incidents were opened, {expected} expected",
-    Reason.DRILL_CHARGED: "{count} incidents were charged to the budget, {expected} expected",
     Reason.DRILL_NOT_RECOVERED: "incident {incident} {state}",
     Reason.DRILL_TOO_SLOW: "the recovery took {seconds} s, longer than {limit} s",
     Reason.DRILL_TOO_COSTLY: "{gpu_seconds} GPU-seconds were idle, more than {limit}",

@@ -1,0 +1,74 @@
+"""Which pods of a drill count as named: a failure of one of them is a drill, and costs no budget.
+
+The controller decides that before anything has happened to the pods. The client waits for the answer.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from recovery.core.model.config import DrillsSpec
+from recovery.core.model.drill import DRILL_MAX_SECONDS, DrillFacts, DrillRefusal, NamedPod
+from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.plan.parts import message_of
+
+DAY = timedelta(hours=24)
+
+
+def accepted(
+    drill: DrillFacts, beside: Iterable[DrillFacts], snapshot: Snapshot, limits: DrillsSpec, now: datetime
+) -> tuple[int, DrillRefusal | None]:
+    """How many pods of the drill count, and why the others never will.
+
+    `beside`: the other drills of its workload. A pod that counts goes on counting. A drill that is refused stays
+    refused: its client has been told.
+    """
+    status, spec = drill.status, drill.spec
+    if status.refusal is not None or spec.end is not None or len(spec.pods) <= status.named:
+        return status.named, status.refusal
+    why = _not_now(drill, tuple(beside), limits, now) or _no_members(spec.pods[status.named :], snapshot)
+    if why is not None:
+        return status.named, DrillRefusal(why.reason, message_of(why))
+    return len(spec.pods), None
+
+
+def _not_now(
+    drill: DrillFacts, beside: tuple[DrillFacts, ...], limits: DrillsSpec, now: datetime
+) -> Explanation | None:
+    longest = drill.created_at + timedelta(seconds=DRILL_MAX_SECONDS)
+    if drill.spec.expires_at <= now or drill.spec.expires_at > longest:
+        return because(Reason.DRILL_TOO_LONG, expires=f"{drill.spec.expires_at:%Y-%m-%dT%H:%M:%SZ}")
+    first = min((drill, *(each for each in beside if runs(each, now))), key=lambda each: (each.created_at, each.uid))
+    if first is not drill and drill.status.named == 0:
+        return because(Reason.DRILL_OVERLAPS, other=first.name)
+    repeats = sum(len(_repeats(each.spec.pods[: each.status.named])) for each in beside if now - each.created_at < DAY)
+    count = repeats + len(_repeats(drill.spec.pods))
+    if count > limits.per_job_and_day:
+        before = count - 1
+        return because(Reason.DRILL_LIMIT_OF_DAY, count=before, limit=limits.per_job_and_day)
+    return None
+
+
+def runs(drill: DrillFacts, now: datetime) -> bool:
+    """The drill has not ended, and may still name pods."""
+    return drill.spec.end is None and drill.status.refusal is None and now < drill.spec.expires_at
+
+
+def _repeats(pods: Iterable[NamedPod]) -> frozenset[int]:
+    return frozenset(each.repeat for each in pods)
+
+
+def _no_members(pods: Iterable[NamedPod], snapshot: Snapshot) -> Explanation | None:
+    """A pod that has failed already must not become a drill afterwards."""
+    members = {each.uid: each for each in snapshot.pods}
+    for named in pods:
+        pod = members.get(named.pod_uid)
+        if pod is None or not _is_whole(pod):
+            return because(Reason.DRILL_NAMES_NO_MEMBER, pod=named.pod, job=str(snapshot.key))
+    return None
+
+
+def _is_whole(pod: PodFacts) -> bool:
+    """Nothing has happened to the pod yet. A pod that still starts is whole."""
+    gone = pod.gone_at is not None or pod.dead_since is not None or pod.deleting_since is not None
+    return not gone and pod.phase not in {"Succeeded", "Failed"}

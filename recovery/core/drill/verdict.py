@@ -1,0 +1,184 @@
+"""How a drill ended: its expectations against the records of the incidents that it caused.
+
+The client of the drill and the controller ask the same function, so that they cannot differ. Everything is read from
+the incidents, nothing from the clock of the client.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.model.drill import DrillCase, DrillFacts, DrillSpec, Verdict
+from recovery.core.model.durations import parse_duration
+from recovery.core.model.ledger import Incident, Outcome
+from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.plan.parts import message_of
+
+_WORST_FIRST = (Verdict.FAILED, Verdict.ABORTED, Verdict.INCONCLUSIVE, Verdict.PASSED)
+
+
+def judge(spec: DrillSpec, uid: str, repeat: int, incidents: Sequence[Incident], now: datetime) -> DrillCase:
+    """The result of one repeat.
+
+    `uid`: of the RecoveryDrill. `incidents`: all of the workload, open or closed, that began while the repeat ran; also
+    those that the drill did not cause.
+    """
+    mine = [each for each in incidents if each.drill and (each.drill.uid, each.drill.repeat) == (uid, repeat)]
+    spans = [span for each in mine for span in each.phases]
+    seconds: dict[str, float] = {}
+    for span in spans:
+        spent = ((span.ended_at or now) - span.started_at).total_seconds()
+        seconds[span.phase] = round(seconds.get(span.phase, 0.0) + spent, 3)
+    steps = next((each.training_steps for each in reversed(mine) if each.training_steps is not None), None)
+    verdict, why = _verdict(spec, mine, incidents, now)
+    return DrillCase(
+        repeat=repeat,
+        verdict=verdict,
+        reason=why.reason,
+        message=message_of(why),
+        incidents=tuple(each.id for each in mine),
+        recovery_seconds=_recovery_seconds(mine),
+        idle_gpu_seconds=_idle(mine),
+        seconds_by_phase=seconds,
+        attempts=sum(len(each.attempts) for each in mine),
+        actions=tuple(dict.fromkeys(str(attempt.action) for each in mine for attempt in each.attempts)),
+        resumed_step=steps.resumed if steps is not None else None,
+        lost_steps=steps.lost if steps is not None else None,
+    )
+
+
+def exceeded(spec: DrillSpec, mine: Sequence[Incident], now: datetime) -> Explanation | None:
+    """The objective that the incidents of a repeat exceed, also while one is open. None: they exceed none."""
+    if spec.slo.recovery is not None and mine:
+        limit = parse_duration(spec.slo.recovery, "spec.slo.recovery").total_seconds()
+        ends = [each.closing.ended_at if each.closing is not None else now for each in mine]
+        took = (max(ends) - min(each.started_at for each in mine)).total_seconds()
+        if took > limit:
+            return because(Reason.DRILL_TOO_SLOW, seconds=f"{took:.0f}", limit=f"{limit:g}")
+    most = spec.slo.idle_gpu_seconds
+    if most is not None:
+        spent = _idle(mine) + sum(_idle_in_open_phase(each, now) for each in mine)
+        if spent > most:
+            return because(Reason.DRILL_TOO_COSTLY, gpu_seconds=f"{spent:.0f}", limit=f"{most:g}")
+    return None
+
+
+def _verdict(
+    spec: DrillSpec, mine: Sequence[Incident], incidents: Sequence[Incident], now: datetime
+) -> tuple[Verdict, Explanation]:
+    strange = _disturbance(spec, mine, incidents)
+    if strange is not None:
+        return Verdict.INCONCLUSIVE, because(Reason.DRILL_DISTURBED, what=strange)
+    if (over := exceeded(spec, mine, now)) is not None:
+        return Verdict.FAILED, over
+    for each in mine:
+        if each.closing is None or each.closing.outcome is not Outcome.RECOVERED:
+            state = "is still open" if each.closing is None else f"ended as {each.closing.outcome}"
+            return Verdict.FAILED, because(Reason.DRILL_NOT_RECOVERED, incident=each.id, state=state)
+    expected = spec.hypothesis.incidents
+    if len(mine) != expected:
+        return Verdict.FAILED, because(Reason.DRILL_UNEXPECTED_INCIDENTS, count=len(mine), expected=expected)
+    if spec.hypothesis.resumes_past is not None and mine:
+        resumed = _resumed(spec, mine[-1])
+        if resumed is not None:
+            return resumed
+    return Verdict.PASSED, because(Reason.DRILL_AS_EXPECTED, what=_summary(mine))
+
+
+def _disturbance(spec: DrillSpec, mine: Sequence[Incident], incidents: Sequence[Incident]) -> str | None:
+    """What happened besides the drill. None: nothing."""
+    other = next((each for each in incidents if each not in mine and each.drill is None), None)
+    if other is not None:
+        return f"incident {other.id} ({other.cause})"
+    charged = [each for each in mine if each.charged]
+    if len(charged) > spec.hypothesis.charged:
+        return f"incident {charged[0].id} was charged to the budget for a failure of its own"
+    return None
+
+
+def _resumed(spec: DrillSpec, last: Incident) -> tuple[Verdict, Explanation] | None:
+    """The verdict about the step that the training continued from. None: it is as expected."""
+    steps = last.training_steps
+    if steps is None or steps.resumed is None:
+        why = "no agent reports training steps" if steps is None else "the restarted ranks have made no step"
+        return Verdict.INCONCLUSIVE, because(Reason.DRILL_RESUME_UNKNOWN, why=why)
+    if not steps.absolute:
+        why = "the steps count from the start of the processes"
+        return Verdict.INCONCLUSIVE, because(Reason.DRILL_RESUME_UNKNOWN, why=why)
+    expected = spec.checkpoint_step
+    if expected is not None and steps.resumed < expected:
+        what = f"the checkpoint of step {expected}"
+        return Verdict.FAILED, because(Reason.DRILL_RESUMED_EARLIER, step=steps.resumed, expected=what)
+    if steps.resumed <= 0 < steps.before:
+        return Verdict.FAILED, because(Reason.DRILL_RESUMED_EARLIER, step=steps.resumed, expected="any checkpoint")
+    return None
+
+
+def _summary(mine: Sequence[Incident]) -> str:
+    if not mine:
+        return "no incident"
+    took = _recovery_seconds(mine)
+    said = f"recovered in {took:.1f} s" if took is not None else "recovered"
+    verified = all(each.closing is not None and each.closing.verified for each in mine)
+    return said if verified else f"{said}, as far as Ready pods show it"
+
+
+def _recovery_seconds(mine: Sequence[Incident]) -> float | None:
+    ends = [each.closing.ended_at for each in mine if each.closing is not None]
+    if not ends:
+        return None
+    return round((max(ends) - min(each.started_at for each in mine)).total_seconds(), 3)
+
+
+def _idle(mine: Iterable[Incident]) -> float:
+    return round(sum(span.idle_gpu_seconds for each in mine for span in each.phases), 3)
+
+
+def _idle_in_open_phase(incident: Incident, now: datetime) -> float:
+    last = incident.phases[-1] if incident.phases else None
+    if last is None or last.ended_at is not None or last.released:
+        return 0.0
+    return max(0.0, (now - last.started_at).total_seconds()) * incident.gpus_in(last)
+
+
+def worst(cases: Iterable[DrillCase]) -> Verdict:
+    """The verdict of a run. Aborted: none of its repeats was judged."""
+    found = {each.verdict for each in cases}
+    return next((each for each in _WORST_FIRST if each in found), Verdict.ABORTED)
+
+
+def final_cases(drill: DrillFacts, incidents: Sequence[Incident], now: datetime) -> tuple[DrillCase, ...]:
+    """The results of all repeats that have begun, once the drill is over."""
+    repeats = dict.fromkeys(each.repeat for each in drill.spec.pods[: drill.status.named])
+    end = drill.spec.end
+    stopped = None if end is None or end.reason is Reason.DRILL_DONE else end
+    cases = []
+    for repeat in repeats:
+        case = judge(drill.spec, drill.uid, repeat, _of_repeat(drill, repeat, incidents), now)
+        cases.append(case)
+    if stopped is not None and cases and cases[-1].verdict is not Verdict.FAILED:
+        last = cases[-1]
+        cases[-1] = msgspec.structs.replace(
+            last, verdict=Verdict.ABORTED, reason=stopped.reason, message=stopped.message
+        )
+    return tuple(cases)
+
+
+def _of_repeat(drill: DrillFacts, repeat: int, incidents: Sequence[Incident]) -> Sequence[Incident]:
+    """The incidents of the repeat, and those of no drill that began between its first incident and its last end."""
+    mine = [each for each in incidents if each.drill is not None and each.drill.uid == drill.uid]
+    of_it = [each for each in mine if each.drill is not None and each.drill.repeat == repeat]
+    if not of_it:
+        return ()
+    begun = min(each.started_at for each in of_it)
+    later = [each.started_at for each in mine if each.started_at > max(one.started_at for one in of_it)]
+    until = min(later, default=None)
+    strange = [
+        each
+        for each in incidents
+        if each.drill is None and each.started_at >= begun and (until is None or each.started_at < until)
+    ]
+    if drill.spec.end is not None:
+        strange = [each for each in strange if each.started_at <= drill.spec.end.at]
+    return (*of_it, *strange)
