@@ -26,13 +26,18 @@ class Manager:
         telemetry: Telemetry,
         leadership: Leadership,
         train_jobs: bool = True,
+        drills: bool = True,
         reads_logs: bool = False,
     ) -> None:
         """`train_jobs` False: Trainer is not installed, so no TrainJob is watched.
 
+        `drills` False: RecoveryDrills cannot be watched, so no failure is a drill.
+
         `reads_logs`: the controller may and does read the logs of suspects.
         """
-        self.store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=train_jobs)
+        self.store = KubeGroupStore(
+            client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=train_jobs, drills=drills
+        )
         self.agents = AgentExchange()
         """Where an endpoint for agents hands in reports."""
         self._controller = Controller(

@@ -14,7 +14,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from recovery.core.model.config import ConfigFacts
+from recovery.core.model.drill import DrillFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
+from recovery.core.model.ledger import Incident
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
@@ -390,6 +392,18 @@ class GroupStore(Protocol):
 
     def config(self) -> ConfigFacts | None:
         """The RecoveryConfig. None: there is none, as far as the cache knows."""
+        ...
+
+    def drills(self) -> Iterable[DrillFacts]:
+        """Every RecoveryDrill known."""
+        ...
+
+    def saw_drill(self, body: bytes) -> None:
+        """Take in the answer to a write of a RecoveryDrill, before the watch shows it. Raises UndecodableError."""
+        ...
+
+    async def read_incidents_live(self, namespace: str, workload_uid: str) -> Sequence[Incident]:
+        """The recorded incidents of the workload, oldest first. Raises ApiError."""
         ...
 
     def subscribe(self, changed: GroupChanged) -> None:

@@ -21,6 +21,7 @@ from recovery.ports import (
     NODES,
     PODS,
     RECOVERY_CONFIGS,
+    RECOVERY_DRILLS,
     RECOVERY_GROUP_NAME,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -35,7 +36,9 @@ from recovery.ports import (
 _OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS)
 
 WATCHED = (TRAIN_JOBS, JOB_SETS, JOBS, PODS, NODES, *_OURS)
-"""What the controller watches if Trainer is installed."""
+"""What the controller watches if Trainer is installed. It also watches RecoveryDrills, if it can."""
+_OPTIONAL = frozenset({TRAIN_JOBS, RECOVERY_DRILLS})
+"""Resources without which the controller starts."""
 
 _ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
@@ -89,6 +92,12 @@ POLICY_STATUS = tuple(Permission("patch", each, "status") for each in (RECOVERY_
 """Permissions to store since when a policy enforces. Without them, any edit of the policy makes the losses before
 the edit a baseline."""
 
+DRILLS = (
+    *(Permission(verb, RECOVERY_DRILLS) for verb in ("list", "watch", "delete")),
+    Permission("patch", RECOVERY_DRILLS, "status"),
+)
+"""Permissions to answer drills, and to delete their records. Without them no failure counts as a drill."""
+
 ENFORCE = (
     Permission("delete", JOBS),
     Permission("patch", JOBS),
@@ -125,7 +134,7 @@ def to_lead(namespace: str) -> tuple[Permission, ...]:
 async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
     """The custom resources that the API server does not serve. Raises ApiError."""
     absent = []
-    for resource in (TRAIN_JOBS, JOB_SETS, *_OURS, RECOVERY_INCIDENTS):
+    for resource in (TRAIN_JOBS, JOB_SETS, *_OURS, RECOVERY_INCIDENTS, RECOVERY_DRILLS):
         try:
             await api_verbs.list_page(client, resource, limit=1)
         except NoSuchResourceError:
@@ -138,11 +147,11 @@ async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
 def install_words(absent: Sequence[Resource]) -> str:
     """One line that names what is not installed and how to install it. Empty: everything required is installed.
 
-    Trainer is named only if JobSet is absent too, because Trainer brings JobSet.
+    What is optional is named only beside what is required: Trainer brings JobSet, and one command applies all CRDs.
     """
-    absent = [resource for resource in absent if resource != TRAIN_JOBS or JOB_SETS in absent]
-    if not absent:
+    if not set(absent) - _OPTIONAL:
         return ""
+    absent = [resource for resource in absent if resource != TRAIN_JOBS or JOB_SETS in absent]
     ways = {
         RECOVERY_GROUP_NAME: "kubectl apply --server-side -k manifests/crd",
         TRAIN_JOBS.group: "install Kubeflow Trainer",

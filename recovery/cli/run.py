@@ -20,6 +20,7 @@ from recovery.cli.connection import CommandError, Connection, chosen_namespace, 
 from recovery.cli.exit_codes import EXIT_FAILURE
 from recovery.cli.preflight import (
     ACCOUNTING,
+    DRILLS,
     ENFORCE,
     LOGS,
     NODE_LEASES,
@@ -40,7 +41,7 @@ from recovery.controller.clock import SystemClock
 from recovery.controller.heap import spare_the_caches
 from recovery.controller.leadership import Elector, Leadership, SoleLeader
 from recovery.manager import Manager
-from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, ApiClient, Clock, Resource
+from recovery.ports import NODE_LEASE_NAMESPACE, RECOVERY_DRILLS, TRAIN_JOBS, ApiClient, Clock, Resource
 from recovery.program import EXIT_INTERRUPTED
 from recovery.rendezvous.settings import AgentSettings
 from recovery.telemetry.event_loop_lag import measure_lag
@@ -196,12 +197,21 @@ async def check(
     lacked = await _not_needed_for_a_start(connection, train_jobs=train_jobs)
     if telemetry is not None:
         telemetry.permissions_missing((each.verb, each.target) for each in lacked)
+    watched = (*WATCHED, RECOVERY_DRILLS) if _may_watch_drills(absent, lacked) else WATCHED
     if train_jobs:
-        return WATCHED
+        return watched
     _log.info(
         "Trainer is not installed: JobSets are watched, TrainJobs are not; restart the controller after installing it"
     )
-    return tuple(resource for resource in WATCHED if resource != TRAIN_JOBS)
+    return tuple(resource for resource in watched if resource != TRAIN_JOBS)
+
+
+def _may_watch_drills(absent: Sequence[Resource], lacked: Sequence[Permission]) -> bool:
+    """An older installation lacks the definition or the permission. Recoveries do not need them."""
+    if RECOVERY_DRILLS in absent:
+        _log.warning("no failure will count as a drill: recoverydrills are not installed (manifests/crd)")
+        return False
+    return not {each.verb for each in lacked if each.resource == RECOVERY_DRILLS} & {"list", "watch"}
 
 
 async def may_read_logs(connection: Connection) -> bool:
@@ -216,6 +226,7 @@ _OPTIONAL = (
     (ACCOUNTING, "", "the totals of the fleet will be incomplete (manifests/rbac)"),
     (RECORDS, "", "records of incidents will only become more (manifests/rbac)"),
     (POLICY_STATUS, "", "an edit of a policy will make earlier losses a baseline (manifests/rbac)"),
+    (DRILLS, "", "no failure will count as a drill (manifests/rbac)"),
     (
         NODE_LEASES,
         f" in {NODE_LEASE_NAMESPACE}",
@@ -355,6 +366,7 @@ async def _control(
         telemetry=telemetry,
         leadership=leadership,
         train_jobs=TRAIN_JOBS in watched,
+        drills=RECOVERY_DRILLS in watched,
         reads_logs=reads_logs,
     )
 

@@ -14,6 +14,7 @@ import structlog
 
 from recovery.background import BackgroundTaskError, endless, first_of, is_to_end
 from recovery.controller.agent_exchange import AgentExchange
+from recovery.controller.drill_reconciler import DrillReconciler
 from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
@@ -248,6 +249,7 @@ class Duty:
         fleet = FleetWriter(api, store, clock)
         self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
         self._policy_reconciler = PolicyReconciler(api=api, store=store, clock=clock)
+        self._drill_reconciler = DrillReconciler(api=api, store=store, clock=clock)
         self._logs = SuspectLogs(api) if reads_logs else None
         self._reconciler = Reconciler(
             api=api,
@@ -286,6 +288,7 @@ class Duty:
                 asyncio.create_task(endless("fleet review", self._review_fleet)),
                 asyncio.create_task(endless("sweep of incidents", self._sweep)),
                 asyncio.create_task(endless("policy review", self._review_policies)),
+                asyncio.create_task(endless("drill review", self._review_drills)),
             )
         finally:
             if self._logs is not None:
@@ -348,6 +351,11 @@ class Duty:
     async def _review_policies(self) -> None:
         """As `_review_fleet`."""
         await self._policy_reconciler.run()
+        await asyncio.Event().wait()
+
+    async def _review_drills(self) -> None:
+        """As `_review_fleet`."""
+        await self._drill_reconciler.run()
         await asyncio.Event().wait()
 
     async def _sweep(self) -> None:

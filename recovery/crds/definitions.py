@@ -1,10 +1,10 @@
-"""The five CustomResourceDefinitions: names, scope, printer columns and schemas."""
+"""The six CustomResourceDefinitions: names, scope, printer columns and schemas."""
 
 import msgspec
 
 from recovery.core.model.config import CONFIG_NAME, ConfigSpec
 from recovery.core.policy.spec import PolicySpec
-from recovery.crds import ledger_schemas
+from recovery.crds import drill_schema, ledger_schemas
 from recovery.crds.config_overlay import CONFIG
 from recovery.crds.policy_overlay import POLICY
 from recovery.crds.schema import RULES, GeneratorError, Schema, of_struct, ordered
@@ -12,6 +12,7 @@ from recovery.crds.schema_keywords import rule
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,
+    RECOVERY_DRILLS,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
@@ -153,9 +154,17 @@ record, so that it outlives its workload.
 """
 
 
+_DRILL = """
+The record of one run of a chaos experiment (`recovery chaos run`). Its spec is written with the rights of the person
+who runs it. The controller takes a failure for a drill only if the pod that failed first was named here before, and
+`status` says that the name counts. So only who may write RecoveryDrills can cause a failure that costs no budget: it is
+a right of its own, and the role `edit` does not have it. No workload owns the record, so that it outlives its workload.
+"""
+
+
 def definitions() -> tuple[Definition, ...]:
     """All CRDs, in the order of their application. Raises GeneratorError if the overlays do not fit the structs."""
-    return (*_policies(), _config(), _group(), _incident())
+    return (*_policies(), _config(), _group(), _incident(), _drill())
 
 
 def _policies() -> tuple[Definition, ...]:
@@ -245,4 +254,25 @@ def _incident() -> Definition:
         ),
         ledger_schemas.record(),
         ledger_schemas.folded(),
+    )
+
+
+def _drill() -> Definition:
+    return Definition(
+        RECOVERY_DRILLS,
+        "rdrill",
+        _DRILL,
+        "RecoveryDrill is the record of one run of a chaos experiment.",
+        (
+            Column("Job", ".spec.workloadRef.name"),
+            Column("Experiment", ".spec.experiment"),
+            Column("Repeat", ".spec.repeat", "integer"),
+            Column("Named", ".status.named", "integer", "Pods whose failure counts as part of the drill"),
+            Column("Verdict", ".status.verdict"),
+            _AGE,
+            Column("Started-By", ".spec.startedBy", wide=True),
+            Column("Message", ".status.message", wide=True),
+        ),
+        drill_schema.drill(),
+        drill_schema.drill_status(),
     )

@@ -17,9 +17,9 @@ import msgspec
 from recovery.background import BackgroundTaskError, endless
 from recovery.core.diagnosis.unscheduled import seats, unscheduled
 from recovery.core.incident import lifecycle
-from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.incident.preconditions import unread
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
+from recovery.core.model.drill import DrillFacts
 from recovery.core.model.facts import (
     GroupKey,
     NodeFacts,
@@ -29,21 +29,23 @@ from recovery.core.model.facts import (
     UndecodableObject,
     WorkloadFacts,
 )
-from recovery.core.model.fleet_ledger import FleetTotals
-from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.waits import ROOM_ASKED_EVERY
-from recovery.core.policy.enforcement import Enforcement
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
+from recovery.decoding import decoded
+from recovery.kube.drill_index import DrillIndex
 from recovery.kube.fleet_facts import FleetIndex
 from recovery.kube.group_objects import GroupObjects
+from recovery.kube.incident_records import read_incidents
 from recovery.kube.informer import Informer, nothing
 from recovery.kube.job_history import GoneJob
 from recovery.kube.ledger_index import LedgerIndex
 from recovery.kube.live_reader import LiveReader
 from recovery.kube.nested_index import remove
 from recovery.kube.observer import InformerObserver, NoObserver
+from recovery.kube.projections.drills import decode_drill
 from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.pods import decode_pod
@@ -55,8 +57,9 @@ from recovery.kube.projections.recovery import (
 )
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
 from recovery.kube.smaller_groups import RoomCheck, RoomNews
-from recovery.kube.snapshots import Parts, snapshot_of
+from recovery.kube.snapshots import Parts, doubtful_nodes, snapshot_of
 from recovery.kube.undecodable_objects import UndecodableObjects
+from recovery.kube.what_counts import but_status, but_totals, what_counts
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
@@ -64,6 +67,7 @@ from recovery.ports import (
     NODES,
     PODS,
     RECOVERY_CONFIGS,
+    RECOVERY_DRILLS,
     RECOVERY_GROUPS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
@@ -93,8 +97,12 @@ class KubeGroupStore:
         entropy: Entropy,
         observer: InformerObserver | None = None,
         train_jobs: bool = True,
+        drills: bool = True,
     ) -> None:
-        """`train_jobs` False: Trainer is not installed, and only JobSets that nothing controls are workloads."""
+        """`train_jobs` False: Trainer is not installed, and only JobSets that nothing controls are workloads.
+
+        `drills` False: RecoveryDrills are not watched, so no failure is a drill.
+        """
         self._client = client
         self._clock = clock
         self._entropy = entropy
@@ -104,6 +112,7 @@ class KubeGroupStore:
             clock, notify=self._notify, resumes=self._resumes, lists_pods=lambda: self._pods_informer.taking_over
         )
         self._ledgers = LedgerIndex(clock, notify=self._notify, report=self._report)
+        self._drills = DrillIndex(notify=self._notify)
         self._nodes: dict[str, NodeFacts] = {}
         self._room_news = RoomNews(self._ledgers.seeking, clock=clock, notify=self._notify_subscribers)
         self._fleet = FleetIndex(
@@ -131,7 +140,7 @@ class KubeGroupStore:
             replacing=self._objects.replace_pod,
             taken_over=self._objects.pods_taken_over,
         )
-        self._informers = tuple(self._make_informers(train_jobs=train_jobs))
+        self._informers = tuple(self._make_informers(train_jobs=train_jobs, drills=drills))
         self._undecodable = UndecodableObjects(self._informers)
 
     async def run(self) -> None:
@@ -179,6 +188,7 @@ class KubeGroupStore:
             gone_nodes=absent,
             unknown_nodes=self._undecodable.nodes(),
             stale=self.stale(),
+            drills=self._drills.of,
         )
 
     def member(self, namespace: str, pod_name: str) -> tuple[GroupKey, PodFacts] | None:
@@ -232,6 +242,15 @@ class KubeGroupStore:
     def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
         return self._undecodable.all_of(RECOVERY_GROUPS)
 
+    def drills(self) -> Iterable[DrillFacts]:
+        return self._drills.all()
+
+    def saw_drill(self, body: bytes) -> None:
+        self._drills.saw(decoded(RECOVERY_DRILLS, decode_drill, body).value)
+
+    async def read_incidents_live(self, namespace: str, workload_uid: str) -> Sequence[Incident]:
+        return await read_incidents(self._client, namespace, workload_uid)
+
     def subscribe(self, changed: GroupChanged) -> None:
         self._subscribers.append(changed)
 
@@ -240,7 +259,7 @@ class KubeGroupStore:
         live = (await self._live.parts(key, known=before.pods)).remembering(before)
         parts = msgspec.structs.replace(live.filled_from(before), gone_jobs=self._gone_jobs(key, before, live))
         # The nodes are read after the pods, so that no node is older than a pod that names it.
-        doubtful = frozenset(self._doubtful(parts))
+        doubtful = frozenset(doubtful_nodes(parts, self._nodes, self._undecodable.nodes()))
         asked = await self._live.nodes(sorted(doubtful))
         found = {name: node for name, node in asked.items() if node is not None}
         snapshot = snapshot_of(
@@ -253,6 +272,7 @@ class KubeGroupStore:
             vanished=self._vanished(before, parts),
             live=True,
             stale=self.stale(),
+            drills=self._drills.of,
         )
         if seeks := self._seeks(snapshot):
             self._let_others_first(snapshot)
@@ -276,7 +296,7 @@ class KubeGroupStore:
     async def read_policies_live(self, namespace: str) -> PolicySet:
         return await self._live.policies(namespace, self._report)
 
-    def _make_informers(self, *, train_jobs: bool) -> Iterator[Informer[Any]]:
+    def _make_informers(self, *, train_jobs: bool, drills: bool) -> Iterator[Informer[Any]]:
         if train_jobs:
             yield self._informer(
                 TRAIN_JOBS, decode_train_job, self._objects.put_train_job, self._objects.drop_train_job
@@ -297,6 +317,10 @@ class KubeGroupStore:
             yield self._informer(policies, decode_policy, self._put_policy, self._drop_policy, forget_undecodable=True)
         yield self._informer(RECOVERY_CONFIGS, decode_config, self._put_config, self._drop_config)
         yield self._informer(RECOVERY_GROUPS, decode_recovery_group, self._ledgers.put, self._ledgers.drop)
+        if drills:
+            yield self._informer(
+                RECOVERY_DRILLS, decode_drill, self._drills.put, self._drills.drop, forget_undecodable=True
+            )
 
     def _informer(
         self,
@@ -365,18 +389,6 @@ class KubeGroupStore:
         gone = (each for each in known if each is not None and each.facts.uid not in found)
         return tuple({job.facts.name: job for job in gone}.values())
 
-    def _doubtful(self, parts: Parts) -> Iterable[str]:
-        """The group's nodes whose pods could be dead, according to the cache. Only those are worth a request.
-
-        A node that was deleted and created again under its name exists, so it does not count as gone: a kubelet that
-        registers again keeps its pods running. If it is another machine, its kubelet reports the end of the pods.
-        """
-        unknown = self._undecodable.nodes()
-        for name in sorted({pod.facts.node for pod in parts.pods if pod.facts.node}):
-            node = self._nodes.get(name) if name not in unknown else None
-            if node is None or not node.ready or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.taints):
-                yield name
-
     def _lacks(self, snapshot: Snapshot) -> int:
         """How many pods the group runs below its wanted size. 0: none are missing, or an incident is open: its recovery
         must not wait for the room check."""
@@ -433,7 +445,7 @@ class KubeGroupStore:
         before, node = self._nodes.get(entry.name), entry.value
         self._nodes[entry.name] = node
         self._fleet.node_seen(before, node, listed=not self._nodes_informer.synced)
-        if before is None or _what_counts(before) != _what_counts(node):
+        if before is None or what_counts(before) != what_counts(node):
             self._notify_groups_on(entry.name)
 
     def _drop_node(self, entry: ObjectEntry[NodeFacts]) -> None:
@@ -449,7 +461,7 @@ class KubeGroupStore:
         of_namespace = self._policies.setdefault(entry.namespace, {})
         before, of_namespace[entry.name] = of_namespace.get(entry.name), entry.value
         # Each switch of the mode is followed by a write of the status, for each policy of the fleet.
-        if before is None or _but_status(before) != _but_status(entry.value):
+        if before is None or but_status(before) != but_status(entry.value):
             self._notify_governed(entry.namespace)
 
     def _drop_policy(self, entry: ObjectEntry[PolicyFacts]) -> None:
@@ -465,7 +477,7 @@ class KubeGroupStore:
             self._report(RECOVERY_CONFIGS, entry.name, entry.value.unreadable)
         before, self._config = self._config, entry.value
         # Totals change with every closed incident, and no decision depends on them.
-        if before is None or _but_totals(before) != _but_totals(entry.value):
+        if before is None or but_totals(before) != but_totals(entry.value):
             self._notify_governed(_CLUSTER)
 
     def _drop_config(self, entry: ObjectEntry[ConfigFacts]) -> None:
@@ -481,19 +493,3 @@ class KubeGroupStore:
 
     def _report(self, resource: Resource, name: str, message: str) -> None:
         self._observer.undecodable(resource.plural, name, message)
-
-
-def _what_counts(node: NodeFacts) -> object:
-    """What decisions read of a node. Messages of conditions are left out, because some monitors write times there."""
-    conditions = tuple((each.type, each.status, each.reason, each.since) for each in node.conditions)
-    return node.uid, node.ready, node.reachable, node.unschedulable, node.taints, conditions, node.deleting_since
-
-
-def _but_status(policy: PolicyFacts) -> PolicyFacts:
-    """Of what the status records, decisions depend only on the moment since which evidence counts."""
-    return msgspec.structs.replace(policy, resource_version="", recorded=Enforcement(), mode_since=policy.since)
-
-
-def _but_totals(config: ConfigFacts) -> ConfigFacts:
-    fleet = msgspec.structs.replace(config.fleet, totals=FleetTotals())
-    return msgspec.structs.replace(config, fleet=fleet, resource_version="")

@@ -75,6 +75,13 @@ async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> I
     return decoded(RECOVERY_INCIDENTS, _decode_whole_incident, entry.value.whole)
 
 
+async def read_incidents(client: ApiClient, namespace: str, workload_uid: str) -> tuple[Incident, ...]:
+    """The closed incidents of the workload that are recorded, oldest first. Raises ApiError."""
+    found = await read_records(client, namespace)
+    mine = (each.incident for each in found.records if each.workload_uid == workload_uid)
+    return tuple(sorted(mine, key=lambda each: each.number))
+
+
 async def read_records(client: ApiClient, namespace: str | None) -> IncidentRecords:
     """All records of the namespace. `namespace` None: of all namespaces. Raises ApiError."""
     found = await read_all(client, RECOVERY_INCIDENTS, namespace, decode_record)

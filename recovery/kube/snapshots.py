@@ -3,7 +3,7 @@
 One function serves both, so that a decision on live facts is made in the same way as one on cached facts.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
@@ -11,6 +11,8 @@ import msgspec
 
 from recovery.core.diagnosis.trained import group_ran_at
 from recovery.core.diagnosis.training_container import assigned, select
+from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
+from recovery.core.model.drill import DrillFacts
 from recovery.core.model.facts import (
     GroupKey,
     JobFacts,
@@ -73,6 +75,10 @@ class Parts(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, pods=pods)
 
 
+def _no_drills(namespace: str, workload_uid: str) -> tuple[DrillFacts, ...]:
+    return ()
+
+
 def snapshot_of(
     key: GroupKey,
     parts: Parts,
@@ -84,10 +90,12 @@ def snapshot_of(
     vanished: Iterable[PodFacts] = (),
     live: bool = False,
     stale: Mapping[str, datetime] = MappingProxyType({}),
+    drills: Callable[[str, str], tuple[DrillFacts, ...]] = _no_drills,
 ) -> Snapshot:
     """Build the snapshot. `vanished`: pods found gone by this read, besides those that the watch has reported.
     `gone_nodes`: nodes that do not exist, even if `nodes` has them. `unknown_nodes`: nodes about which nothing is
-    known, even if `nodes` or `gone_nodes` has them."""
+    known, even if `nodes` or `gone_nodes` has them. `drills`: the RecoveryDrills, by namespace and UID of the
+    workload."""
     undecodable = tuple(sorted(parts.undecodable, key=lambda each: (each.kind, each.name)))
     if parts.foreign:
         return Snapshot(key, parts.workload, None, (), (), live=live, stale=stale, undecodable=undecodable)
@@ -137,8 +145,22 @@ def snapshot_of(
         expected_jobs=expected,
         live=live,
         stale=stale,
+        drills=drills(key.namespace, parts.workload.uid) if parts.workload is not None else (),
         undecodable=undecodable,
     )
+
+
+def doubtful_nodes(parts: Parts, nodes: Mapping[str, NodeFacts], unknown: Container[str]) -> Iterator[str]:
+    """The group's nodes whose pods could be dead, according to the cache. Only those are worth a request. `unknown`: as
+    `unknown_nodes` of `snapshot_of`.
+
+    A node that was deleted and created again under its name exists, so it does not count as gone: a kubelet that
+    registers again keeps its pods running. If it is another machine, its kubelet reports the end of the pods.
+    """
+    for name in sorted({pod.facts.node for pod in parts.pods if pod.facts.node}):
+        node = nodes.get(name) if name not in unknown else None
+        if node is None or not node.ready or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.taints):
+            yield name
 
 
 def _assigned(

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.model.drill import DrillCase, DrillFacts, DrillSpec, Verdict
+from recovery.core.model.drill import DrillCase, DrillEnd, DrillFacts, DrillSpec, DrillStatus, Verdict
 from recovery.core.model.durations import parse_duration
 from recovery.core.model.ledger import Incident, Outcome
 from recovery.core.model.reason import Explanation, Reason, because
@@ -148,21 +148,48 @@ def worst(cases: Iterable[DrillCase]) -> Verdict:
     return next((each for each in _WORST_FIRST if each in found), Verdict.ABORTED)
 
 
+_JUDGED = frozenset(
+    {
+        Reason.DRILL_DONE,
+        Reason.DRILL_AS_EXPECTED,
+        Reason.DRILL_UNEXPECTED_INCIDENTS,
+        Reason.DRILL_NOT_RECOVERED,
+        Reason.DRILL_TOO_SLOW,
+        Reason.DRILL_TOO_COSTLY,
+        Reason.DRILL_RESUMED_EARLIER,
+        Reason.DRILL_RESUME_UNKNOWN,
+        Reason.DRILL_DISTURBED,
+    }
+)
+"""Ends of a run after which its last repeat is judged. After any other end, that repeat is Aborted."""
+_EXCEEDED = frozenset({Reason.DRILL_TOO_SLOW, Reason.DRILL_TOO_COSTLY})
+
+
 def final_cases(drill: DrillFacts, incidents: Sequence[Incident], now: datetime) -> tuple[DrillCase, ...]:
     """The results of all repeats that have begun, once the drill is over."""
     repeats = dict.fromkeys(each.repeat for each in drill.spec.pods[: drill.status.named])
-    end = drill.spec.end
-    stopped = None if end is None or end.reason is Reason.DRILL_DONE else end
-    cases = []
-    for repeat in repeats:
-        case = judge(drill.spec, drill.uid, repeat, _of_repeat(drill, repeat, incidents), now)
-        cases.append(case)
-    if stopped is not None and cases and cases[-1].verdict is not Verdict.FAILED:
-        last = cases[-1]
-        cases[-1] = msgspec.structs.replace(
-            last, verdict=Verdict.ABORTED, reason=stopped.reason, message=stopped.message
-        )
+    cases = [judge(drill.spec, drill.uid, repeat, _of_repeat(drill, repeat, incidents), now) for repeat in repeats]
+    end = _end(drill)
+    if cases and end.reason not in _JUDGED and cases[-1].reason not in _EXCEEDED:
+        cases[-1] = msgspec.structs.replace(cases[-1], verdict=Verdict.ABORTED, reason=end.reason, message=end.message)
     return tuple(cases)
+
+
+def final_status(drill: DrillFacts, incidents: Sequence[Incident], now: datetime) -> DrillStatus:
+    """The status of a drill that is over."""
+    cases = final_cases(drill, incidents, now)
+    verdict, refusal = worst(cases), drill.status.refusal
+    telling = next((each.message for each in cases if each.verdict is verdict), "")
+    said = telling or (refusal.message if refusal is not None else _end(drill).message)
+    return msgspec.structs.replace(drill.status, cases=cases, verdict=verdict, message=said)
+
+
+def _end(drill: DrillFacts) -> DrillEnd:
+    """The end that the client wrote. If it wrote none, the drill is abandoned."""
+    if drill.spec.end is not None:
+        return drill.spec.end
+    why = because(Reason.DRILL_ABANDONED, expires=f"{drill.spec.expires_at:%Y-%m-%dT%H:%M:%SZ}")
+    return DrillEnd(at=drill.spec.expires_at, reason=why.reason, message=message_of(why))
 
 
 def _of_repeat(drill: DrillFacts, repeat: int, incidents: Sequence[Incident]) -> Sequence[Incident]:

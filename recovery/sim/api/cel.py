@@ -71,6 +71,17 @@ def _absent(found: Match[str]) -> Holds:
     return lambda value, before: name not in value
 
 
+def _once_set(found: Match[str]) -> Holds:
+    """A field that had a value keeps it."""
+    name = found["name"]
+    return lambda value, before: name not in before or (name in value and value[name] == before[name])
+
+
+def _never_shrinks(found: Match[str]) -> Holds:
+    name = found["name"]
+    return lambda value, before: name not in before or (name in value and len(value[name]) >= len(before[name]))
+
+
 def _is_not(found: Match[str]) -> Holds:
     text = found["text"]
     return lambda value, before: bool(value != text)
@@ -176,6 +187,16 @@ _SHAPES: tuple[tuple[Pattern[str], Callable[[Match[str]], Holds]], ...] = tuple(
     for shape, made in (
         (r"!has\(self\.(?P<name>\w+)\)", _absent),
         (r"self == oldSelf", _unchanged),
+        (
+            r"!has\(oldSelf\.(?P<name>\w+)\) \|\|"
+            r" \(has\(self\.(?P=name)\) && self\.(?P=name) == oldSelf\.(?P=name)\)",
+            _once_set,
+        ),
+        (
+            r"!has\(oldSelf\.(?P<name>\w+)\) \|\|"
+            r" \(has\(self\.(?P=name)\) && self\.(?P=name)\.size\(\) >= oldSelf\.(?P=name)\.size\(\)\)",
+            _never_shrinks,
+        ),
         (r"self != '(?P<text>[^']*)'", _is_not),
         (r"self(?P<path>(\.\w+)+) == '(?P<text>[^']*)'", _text_at),
         (r"(?P<negated>!?)self\.matches\('(?P<re2>[^']*)'\)", _matches),

@@ -154,6 +154,8 @@ class _Array(_Node):
         self._most: int | None = schema.get("maxItems")
         self._list_type: str = schema.get("x-kubernetes-list-type", "atomic")
         self._keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        if self._list_type != "map" and any(rule.of_changes for rule in self._items.rules):
+            raise SchemaError(f"{path}[]: items are not compared with what they were, in a list that is no map")
         self.asks |= self._items.asks
         self.set_default(schema)
 
@@ -178,8 +180,17 @@ class _Array(_Node):
             return
         super().ask(value, before, path, causes)
         if self._items.asks:
+            known = self._by_key(before)
             for index, item in enumerate(value or ()):
-                self._items.ask(item, None, f"{path}[{index}]", causes)
+                self._items.ask(item, known.get(self._key(item)), f"{path}[{index}]", causes)
+
+    def _by_key(self, before: Any) -> dict[bytes, Any]:
+        """The items before, where the list is a map. In other lists, no item is compared with what it was."""
+        return {self._key(item): item for item in before or ()} if self._list_type == "map" else {}
+
+    def _key(self, item: Any) -> bytes:
+        keys = {key: item.get(key) for key in self._keys} if isinstance(item, dict) else item
+        return msgspec.json.encode(keys, order="deterministic")
 
     def _item(self, item: Any) -> Any:
         return self._items.default if item is None and not self._items.nullable else self._items.completed(item)
@@ -281,8 +292,8 @@ def _rules(schema: Mapping[str, Any], path: str) -> Iterator[cel.CelRule]:
             rule = cel.compiled(said)
         except cel.UnknownRuleError as error:
             raise SchemaError(f"{path or 'the object'}: {error}") from error
-        if rule.of_changes and ("[]" in path or "*" in path):
-            raise SchemaError(f"{path}: items are not compared with what they were: {said['rule']}")
+        if rule.of_changes and ("[]." in path or "*" in path):
+            raise SchemaError(f"{path}: parts of items are not compared with what they were: {said['rule']}")
         yield rule
 
 

@@ -131,7 +131,14 @@ class ControllerProcess:
             identity=f"{self.actor}_{self.number}",
             lease_seconds=lease_seconds,
         )
-        program = Manager(client, clock=self.clock, entropy=entropy, telemetry=self.telemetry, leadership=elector)
+        program = Manager(
+            client,
+            clock=self.clock,
+            entropy=entropy,
+            telemetry=self.telemetry,
+            leadership=elector,
+            drills=self._evidence.plan.drills,
+        )
         running = asyncio.create_task(program.run(self._stop))
         killed = asyncio.create_task(self._killed.wait())
         try:

@@ -194,6 +194,8 @@ class TrialPlan(msgspec.Struct, frozen=True):
     """The limit of each controller in kube-controller-manager (`--kube-api-qps`). Large clusters set it higher."""
     birth_settings: bool = False
     """The admission policy that applies settings at birth is installed."""
+    drills: bool = False
+    """Controllers watch RecoveryDrills. Without it, the events of other plans keep their numbers."""
     kueue: KueueSettings = KueueSettings()
     cleans_after_seconds: float | None = None
     """A client deletes each failed pod so many seconds after it has failed. None: no client does."""

@@ -11,6 +11,7 @@ import yaml
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,
+    RECOVERY_DRILLS,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
@@ -29,6 +30,7 @@ _RESOURCES = (
     RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
+    RECOVERY_DRILLS,
 )
 _READ_FOR_THEIR_MANAGERS = frozenset({RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES})
 """The controller reads from a policy's managedFields when its mode was set."""
@@ -36,7 +38,7 @@ _READ_FOR_THEIR_MANAGERS = frozenset({RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICI
 
 @cache
 def recovery_kinds() -> tuple[ServedKind, ...]:
-    """Policies, RecoveryConfig, RecoveryGroups and RecoveryIncidents. Raises FileNotFoundError if a CRD is missing."""
+    """Policies, RecoveryConfig, groups, incidents and drills. Raises FileNotFoundError if a CRD is missing."""
     return tuple(_kind(resource, definition(resource)) for resource in _RESOURCES)
 
 

@@ -1,0 +1,169 @@
+"""Answers RecoveryDrills: which of their pods count as named, and how they ended. Deletes old ones.
+
+The review is level-triggered. Each write tests the resourceVersion that it was decided on, so a crash or a second
+leader does no harm. The answer to a write goes into the cache at once: the loss of a pod may be seen before the watch
+shows that the pod counts as named.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from recovery.core.drill.acceptance import accepted
+from recovery.core.drill.retention import surplus
+from recovery.core.drill.verdict import final_status
+from recovery.core.model.config import ConfigSpec, DrillsSpec
+from recovery.core.model.drill import DrillFacts, DrillStatus
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Incident
+from recovery.core.model.reason import Reason
+from recovery.core.policy.validation import config_problems
+from recovery.executors.drill_status import delete_drill, write_drill_status
+from recovery.ports import (
+    ApiClient,
+    ApiError,
+    Clock,
+    ConflictError,
+    ForbiddenError,
+    GroupStore,
+    NotFoundError,
+    NotLeadingError,
+)
+
+_log = structlog.get_logger("recovery.controller")
+
+REVIEW_SECONDS = 1.0
+"""Between two reviews. A client waits for the answer before it does anything to a pod."""
+SWEEP_SECONDS = 600.0
+"""Between two searches for drills to delete."""
+REFUSED_SECONDS = 60.0
+"""Before a forbidden write is tried again."""
+_DELETES_MAX = 50
+"""In one sweep."""
+
+
+class DrillReconciler:
+    """Reviews the drills while this process leads."""
+
+    def __init__(self, *, api: ApiClient, store: GroupStore, clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._swept_at_seconds = float("-inf")
+        self._logged: type[Exception] | None = None
+        """The kind of failure that was logged last. None: the last review had none."""
+
+    async def run(self) -> None:
+        """Review until cancelled, or until this process may no longer lead."""
+        while True:
+            wait_seconds = REVIEW_SECONDS
+            try:
+                await self.reconcile()
+                self._logged = None
+            except NotLeadingError:
+                return
+            except Exception as error:  # noqa: BLE001 - a failure here must not end the recoveries of groups
+                wait_seconds = REFUSED_SECONDS if isinstance(error, ForbiddenError) else REVIEW_SECONDS
+                self._say(error)
+            await self._clock.sleep(wait_seconds)
+
+    async def reconcile(self) -> None:
+        """Write what is due. Every drill is tried. Raises the first ApiError that is not due to a changed drill."""
+        failed: ApiError | None = None
+        for drill in tuple(self._store.drills()):
+            if drill.deleting or drill.status.verdict is not None:
+                continue
+            try:
+                await self._review(drill)
+            except NotLeadingError:
+                raise
+            except (ConflictError, NotFoundError):
+                continue  # it has changed, and the cache will show it
+            except ApiError as error:
+                failed = failed or error
+        await self._sweep()
+        if failed is not None:
+            raise failed
+
+    async def _review(self, drill: DrillFacts) -> None:
+        now = self._clock.now()
+        over = drill.spec.end is not None or now >= drill.spec.expires_at
+        status = await (self._ended(drill) if over else self._answered(drill))
+        if status == drill.status:
+            return
+        self._store.saw_drill(await write_drill_status(self._api, drill, status))
+        _log_change(drill, status)
+
+    async def _answered(self, drill: DrillFacts) -> DrillStatus:
+        """The status that says which pods count."""
+        key, now = _group(drill), self._clock.now()
+        mine = (drill.namespace, drill.spec.workload_ref.uid)
+        beside = [
+            each
+            for each in self._store.drills()
+            if each.uid != drill.uid and (each.namespace, each.spec.workload_ref.uid) == mine
+        ]
+        snapshot = self._store.snapshot(key)
+        named, refusal = accepted(drill, beside, snapshot, self._limits(), now)
+        if refusal is not None and refusal.reason is Reason.DRILL_NAMES_NO_MEMBER:
+            # The client may have seen the pod before the cache has.
+            named, refusal = accepted(drill, beside, await self._store.read_live(key), self._limits(), now)
+        return DrillStatus(named=named, refusal=refusal, message=refusal.message if refusal is not None else "")
+
+    async def _ended(self, drill: DrillFacts) -> DrillStatus:
+        """The status with the verdict. It stays as it is while an incident of the drill is still to be recorded."""
+        known = self._store.ledger_object(_group(drill), drill.spec.workload_ref.uid)
+        open_ = known.ledger.incident if known is not None and known.readable else None
+        if open_ is not None and open_.drill is not None and open_.closing is not None:
+            return drill.status
+        recorded = await self._store.read_incidents_live(drill.namespace, drill.spec.workload_ref.uid)
+        incidents: Sequence[Incident] = (*recorded, open_) if open_ is not None else recorded
+        since = [each for each in incidents if each.detected_at >= drill.created_at]
+        return final_status(drill, since, self._clock.now())
+
+    def _limits(self) -> DrillsSpec:
+        config = self._store.config()
+        if config is not None and config.unreadable:
+            return DrillsSpec(per_job_and_day=0)  # it is not known what it allows
+        return config.spec.drills if config is not None else DrillsSpec()
+
+    async def _sweep(self) -> None:
+        """Delete drills that the RecoveryConfig no longer keeps."""
+        now_seconds = self._clock.monotonic_seconds()
+        config = self._store.config()
+        spec = config.spec if config is not None else ConfigSpec()
+        unusable = config is not None and bool(config.unreadable or any(config_problems(spec)))
+        if unusable or now_seconds - self._swept_at_seconds < SWEEP_SECONDS:
+            return
+        self._swept_at_seconds = now_seconds
+        due = surplus(self._store.drills(), spec.drills, self._clock.now())
+        deleted = sum([await delete_drill(self._api, each) for each in due[:_DELETES_MAX]])
+        if deleted:
+            _log.info("records of drills are deleted: RecoveryConfig spec.drills", count=deleted)
+
+    def _say(self, error: Exception) -> None:
+        """Log one line for a new failure, with a traceback only for a bug."""
+        again = self._logged is type(error)
+        self._logged = type(error)
+        match error:
+            case ForbiddenError():
+                log = _log.info if again else _log.warning
+                log("drills are not answered: a permission is missing", error=str(error))
+            case ApiError():
+                _log.info("drills are reviewed later", error=str(error))
+            case _:
+                _log.error("a review of drills failed: this is a bug", error=str(error), exc_info=error)
+
+
+def _group(drill: DrillFacts) -> GroupKey:
+    return GroupKey(drill.namespace, drill.spec.workload_ref.name)
+
+
+def _log_change(drill: DrillFacts, status: DrillStatus) -> None:
+    title = f"{drill.namespace}/{drill.name}"
+    if status.verdict is not None:
+        _log.info("a drill is over", drill=title, verdict=str(status.verdict), why=status.message)
+    elif status.refusal is not None:
+        _log.warning("a drill is refused", drill=title, why=status.message)
+    else:
+        _log.info("a failure of these pods will count as a drill", drill=title, pods=status.named)

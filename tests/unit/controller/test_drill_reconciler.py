@@ -1,0 +1,280 @@
+"""The controller answers drills: which pods count as named, and the verdict. A crash in between changes nothing."""
+
+import json
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from recovery.controller.drill_reconciler import SWEEP_SECONDS, DrillReconciler
+from recovery.core.model.config import ConfigFacts, ConfigSpec, DrillsSpec
+from recovery.core.model.drill import (
+    DrillAction,
+    DrilledWorkload,
+    DrillEnd,
+    DrillFacts,
+    DrillRef,
+    DrillSpec,
+    NamedPod,
+    Verdict,
+)
+from recovery.core.model.facts import GroupKey, Snapshot
+from recovery.core.model.ledger import Closing, Incident, Outcome, Phase, PhaseSpan
+from recovery.core.model.reason import Reason
+from recovery.core.model.step import WAITING
+from recovery.core.policy.pinned import pinned_policy_of
+from recovery.core.policy.resolved import PolicyFacts, resolve
+from recovery.core.policy.spec import PolicySpec
+from recovery.kube.projections.drills import decode_drill
+from recovery.ports import RECOVERY_DRILLS, ConflictError, ForbiddenError, PatchKind, UnknownOutcomeError
+from recovery.sim.api.kinds.recovery import recovery_kinds
+from recovery.sim.api.server import ApiServer
+from tests.unit.controller.fakes import KEY, FakeStore, LedgersApi, SetClock
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
+from tests.unit.executors.fleet import ServerApi
+
+DRILL = "lose-a-rank-x7k2p"
+POLICY = PolicyFacts("default", KEY.namespace, "policy-1", 1, PolicySpec(), at(0), at(0))
+
+
+def plain(value: object) -> Any:
+    return json.loads(msgspec.json.encode(value))
+
+
+class Drills:
+    """RecoveryDrills on the modelled API server, of a group of four pods that trains."""
+
+    def __init__(self, world: World | None = None) -> None:
+        self.clock = SetClock(10)
+        self.server = ApiServer(recovery_kinds(), clock=self.clock, entropy=Random(1))
+        self.client = ServerApi(self.server)
+        self.store = Store(self, world or training(4))
+        self.reconciler = DrillReconciler(api=self.client, store=self.store, clock=self.clock)
+
+    @property
+    def workload_uid(self) -> str:
+        workload = self.store.cached.snapshot().workload
+        assert workload is not None
+        return workload.uid
+
+    def pods(self, *indexes: int, repeat: int = 1, first: int = 1) -> tuple[NamedPod, ...]:
+        """The pods of these ranks, as a client names them."""
+        found = {pod.index: pod for pod in self.store.cached.snapshot().pods}
+        return tuple(
+            NamedPod(
+                first + place, repeat, DrillAction.POD_KILL, found[index].name, found[index].uid, found[index].node
+            )
+            for place, index in enumerate(indexes)
+        )
+
+    def create(self, *pods: NamedPod, name: str = DRILL, lasts: int = 600) -> None:
+        workload = DrilledWorkload("TrainJob", KEY.name, self.workload_uid)
+        spec = DrillSpec(workload, "lose-a-rank", at(int(self.clock.seconds) + lasts), pods=pods)
+        body = {"apiVersion": RECOVERY_DRILLS.api_version, "kind": RECOVERY_DRILLS.kind, "metadata": {"name": name}}
+        self.server.create(RECOVERY_DRILLS, {**body, "spec": plain(spec)}, namespace=KEY.namespace)
+
+    def patch(self, spec: dict[str, Any], name: str = DRILL) -> None:
+        body = {"spec": plain(spec)}
+        self.server.patch(RECOVERY_DRILLS, name, body, kind=PatchKind.MERGE, namespace=KEY.namespace)
+
+    def end(self, reason: Reason = Reason.DRILL_DONE) -> None:
+        self.patch({"end": DrillEnd(self.clock.now(), reason, "because")})
+
+    def facts(self, name: str = DRILL) -> DrillFacts:
+        return next(each for each in self.all() if each.name == name)
+
+    def all(self) -> tuple[DrillFacts, ...]:
+        bodies = self.server.objects(RECOVERY_DRILLS)
+        return tuple(decode_drill(json.dumps(body).encode()).value for body in bodies)
+
+
+class Store(FakeStore):
+    def __init__(self, drills: Drills, world: World) -> None:
+        super().__init__(LedgersApi(), world)
+        self._drills = drills
+        self.frozen: tuple[DrillFacts, ...] | None = None
+        """What a lagging cache shows. None: the cache does not lag."""
+        self.seen: list[DrillFacts] = []
+        self.recorded: tuple[Incident, ...] = ()
+        self.limits = DrillsSpec()
+
+    def drills(self) -> Iterable[DrillFacts]:
+        return self._drills.all() if self.frozen is None else self.frozen
+
+    def saw_drill(self, body: bytes) -> None:
+        self.seen.append(decode_drill(body).value)
+
+    def config(self) -> ConfigFacts | None:
+        return ConfigFacts("default", "config-1", 1, ConfigSpec(drills=self.limits))
+
+    async def read_live(self, key: GroupKey) -> Snapshot:
+        return self.live.snapshot()
+
+    async def read_incidents_live(self, namespace: str, workload_uid: str) -> Sequence[Incident]:
+        return self.recorded
+
+
+def closed(drill: DrillFacts, *, number: int = 1, outcome: Outcome = Outcome.RECOVERED, seconds: int = 40) -> Incident:
+    """A recorded incident that the drill caused, 8 GPUs idle for that long."""
+    span = PhaseSpan(Phase.RENDEZVOUS, at(20), at(20 + seconds), idle_gpu_seconds=8.0 * seconds)
+    return Incident(
+        id=f"uid-{number}",
+        number=number,
+        started_at=at(20),
+        detected_at=at(20),
+        disruption_class="Deleted",
+        cause="Deleted",
+        mode="Enforce",
+        pinned=pinned_policy_of(
+            resolve(PolicyFacts("default", KEY.namespace, "policy-1", 1, PolicySpec(), at(0), at(0)))
+        ),
+        step=WAITING,
+        drill=DrillRef(drill.name, drill.uid),
+        gpus=8,
+        phases=(span,),
+        closing=Closing(outcome, Reason.ALL_RANKS_READY, at(20 + seconds), verified=True),
+    )
+
+
+async def test_running_members_count_as_named_and_the_cache_knows_it_at_once() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1, 3))
+    await drills.reconciler.reconcile()
+    assert drills.facts().status.named == 2
+    assert [each.status.named for each in drills.store.seen] == [2]
+    await drills.reconciler.reconcile()
+    assert len(drills.client.patched) == 1, "an answered drill costs no write"
+
+
+async def test_pods_that_are_named_later_count_too() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1))
+    await drills.reconciler.reconcile()
+    drills.patch({"pods": (*drills.pods(1), *drills.pods(2, first=2))})
+    await drills.reconciler.reconcile()
+    assert drills.facts().status.named == 2
+
+
+async def test_a_pod_that_has_failed_before_is_refused() -> None:
+    drills = Drills()
+    pods = drills.pods(1)
+    drills.create(*pods)
+    drills.store.becomes(drills.store.cached.pod_deleted(1, 9))
+    await drills.reconciler.reconcile()
+    status = drills.facts().status
+    assert status.refusal is not None
+    assert (status.named, status.refusal.reason) == (0, Reason.DRILL_NAMES_NO_MEMBER)
+
+
+async def test_a_pod_that_only_the_cache_lacks_counts() -> None:
+    drills = Drills()
+    pods = drills.pods(1)
+    drills.create(*pods)
+    drills.store.cached = drills.store.cached.pod_gone(1, 9)
+    await drills.reconciler.reconcile()
+    assert drills.facts().status.named == 1
+
+
+async def test_the_second_drill_of_a_job_is_refused_while_the_first_runs() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1), name="first")
+    drills.clock.seconds += 1
+    drills.create(*drills.pods(2), name="second")
+    await drills.reconciler.reconcile()
+    refusal = drills.facts("second").status.refusal
+    assert refusal is not None
+    assert (refusal.reason, drills.facts("first").status.named) == (Reason.DRILL_OVERLAPS, 1)
+
+
+async def test_the_repeats_of_a_day_are_limited() -> None:
+    drills = Drills()
+    drills.store.limits = DrillsSpec(per_job_and_day=1)
+    drills.create(*drills.pods(1), name="first")
+    await drills.reconciler.reconcile()
+    drills.patch({"end": DrillEnd(drills.clock.now(), Reason.DRILL_DONE)}, "first")
+    drills.clock.seconds += 60
+    drills.create(*drills.pods(2), name="second")
+    await drills.reconciler.reconcile()
+    refusal = drills.facts("second").status.refusal
+    assert refusal is not None
+    assert refusal.reason is Reason.DRILL_LIMIT_OF_DAY
+
+
+async def test_a_drill_may_not_last_longer_than_four_hours() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1), lasts=4 * 3600 + 60)
+    await drills.reconciler.reconcile()
+    refusal = drills.facts().status.refusal
+    assert refusal is not None
+    assert refusal.reason is Reason.DRILL_TOO_LONG
+
+
+async def test_the_verdict_is_written_once_after_the_end() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1))
+    await drills.reconciler.reconcile()
+    drills.store.recorded = (closed(drills.facts()),)
+    await drills.reconciler.reconcile()
+    assert drills.facts().status.verdict is None, "the client still runs"
+    drills.clock.seconds = 100
+    drills.end()
+    await drills.reconciler.reconcile()
+    status = drills.facts().status
+    assert status.verdict is Verdict.PASSED
+    [case] = status.cases
+    assert (case.incidents, case.recovery_seconds, case.idle_gpu_seconds) == (("uid-1",), 40.0, 320.0)
+    await drills.reconciler.reconcile()
+    assert len(drills.client.patched) == 2
+
+
+async def test_a_drill_whose_client_is_gone_is_aborted_when_its_time_is_over() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1), lasts=60)
+    await drills.reconciler.reconcile()
+    drills.clock.seconds += 59
+    await drills.reconciler.reconcile()
+    assert drills.facts().status.verdict is None
+    drills.clock.seconds += 1
+    await drills.reconciler.reconcile()
+    status = drills.facts().status
+    assert (status.verdict, status.cases[0].reason) == (Verdict.ABORTED, Reason.DRILL_ABANDONED)
+
+
+@pytest.mark.parametrize("failure", [ConflictError("changed", status=409), UnknownOutcomeError("no answer")])
+async def test_a_write_that_fails_is_decided_again(failure: Exception) -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1))
+    drills.client.next("patch", RECOVERY_DRILLS, failure)
+    if isinstance(failure, ConflictError):
+        await drills.reconciler.reconcile()
+    else:
+        with pytest.raises(UnknownOutcomeError):
+            await drills.reconciler.reconcile()
+    await drills.reconciler.reconcile()
+    assert drills.facts().status.named == 1
+
+
+async def test_a_right_that_one_drill_lacks_delays_no_other() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1), name="first")
+    drills.client.next("patch", RECOVERY_DRILLS, ForbiddenError("no", status=403))
+    drills.clock.seconds += 1
+    drills.create(*drills.pods(1), name="second")
+    with pytest.raises(ForbiddenError):
+        await drills.reconciler.reconcile()
+    assert drills.facts("second").status.refusal is not None
+
+
+async def test_old_drills_are_deleted_and_those_without_a_verdict_stay() -> None:
+    drills = Drills()
+    drills.store.limits = DrillsSpec(ttl="1h")
+    drills.create(*drills.pods(1), name="over")
+    drills.patch({"end": DrillEnd(drills.clock.now(), Reason.DRILL_INTERRUPTED)}, "over")
+    await drills.reconciler.reconcile()
+    drills.clock.seconds += 3600 + SWEEP_SECONDS
+    drills.create(*drills.pods(2), name="runs")
+    await drills.reconciler.reconcile()
+    assert [each.name for each in drills.all()] == ["runs"]
