@@ -6,6 +6,7 @@ shows that the pod counts as named.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 
@@ -103,23 +104,29 @@ class DrillReconciler:
             for each in self._store.drills()
             if each.uid != drill.uid and (each.namespace, each.spec.workload_ref.uid) == mine
         ]
-        snapshot = self._store.snapshot(key)
-        named, refusal = accepted(drill, beside, snapshot, self._limits(), now)
+        open_ = self._open_incident(drill)
+        recovering = open_ is not None and open_.drill is not None and open_.drill.uid == drill.uid
+        answer = partial(accepted, drill, beside, limits=self._limits(), now=now, recovering=recovering)
+        named, refusal = answer(snapshot=self._store.snapshot(key))
         if refusal is not None and refusal.reason is Reason.DRILL_NAMES_NO_MEMBER:
             # The client may have seen the pod before the cache has.
-            named, refusal = accepted(drill, beside, await self._store.read_live(key), self._limits(), now)
+            named, refusal = answer(snapshot=await self._store.read_live(key))
         return DrillStatus(named=named, refusal=refusal, message=refusal.message if refusal is not None else "")
 
     async def _ended(self, drill: DrillFacts) -> DrillStatus:
         """The status with the verdict. It stays as it is while an incident of the drill is still to be recorded."""
-        known = self._store.ledger_object(_group(drill), drill.spec.workload_ref.uid)
-        open_ = known.ledger.incident if known is not None and known.readable else None
+        open_ = self._open_incident(drill)
         if open_ is not None and open_.drill is not None and open_.closing is not None:
             return drill.status
         recorded = await self._store.read_incidents_live(drill.namespace, drill.spec.workload_ref.uid)
         incidents: Sequence[Incident] = (*recorded, open_) if open_ is not None else recorded
         since = [each for each in incidents if each.detected_at >= drill.created_at]
         return final_status(drill, since, self._clock.now())
+
+    def _open_incident(self, drill: DrillFacts) -> Incident | None:
+        """Of the drill's workload: the open incident, or the last one until it is recorded. None: there is none."""
+        known = self._store.ledger_object(_group(drill), drill.spec.workload_ref.uid)
+        return known.ledger.incident if known is not None and known.readable else None
 
     def _limits(self) -> DrillsSpec:
         config = self._store.config()

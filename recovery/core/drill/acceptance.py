@@ -16,17 +16,25 @@ DAY = timedelta(hours=24)
 
 
 def accepted(
-    drill: DrillFacts, beside: Iterable[DrillFacts], snapshot: Snapshot, limits: DrillsSpec, now: datetime
+    drill: DrillFacts,
+    beside: Iterable[DrillFacts],
+    snapshot: Snapshot,
+    limits: DrillsSpec,
+    now: datetime,
+    *,
+    recovering: bool,
 ) -> tuple[int, DrillRefusal | None]:
     """How many pods of the drill count, and why the others never will.
 
-    `beside`: the other drills of its workload. A pod that counts goes on counting. A drill that is refused stays
-    refused: its client has been told.
+    `beside`: the other drills of its workload. `recovering`: the group recovers from this drill, so its pods may be on
+    their way down. A pod that counts goes on counting. A drill that is refused stays refused: its client has been told.
     """
     status, spec = drill.status, drill.spec
     if status.refusal is not None or spec.end is not None or len(spec.pods) <= status.named:
         return status.named, status.refusal
-    why = _not_now(drill, tuple(beside), limits, now) or _no_members(spec.pods[status.named :], snapshot)
+    why = _not_now(drill, tuple(beside), limits, now) or _no_members(
+        spec.pods[status.named :], snapshot, recovering=recovering
+    )
     if why is not None:
         return status.named, DrillRefusal(why.reason, message_of(why))
     return len(spec.pods), None
@@ -58,17 +66,17 @@ def _repeats(pods: Iterable[NamedPod]) -> frozenset[int]:
     return frozenset(each.repeat for each in pods)
 
 
-def _no_members(pods: Iterable[NamedPod], snapshot: Snapshot) -> Explanation | None:
+def _no_members(pods: Iterable[NamedPod], snapshot: Snapshot, *, recovering: bool) -> Explanation | None:
     """A pod that has failed already must not become a drill afterwards."""
     members = {each.uid: each for each in snapshot.pods}
     for named in pods:
         pod = members.get(named.pod_uid)
-        if pod is None or not _is_whole(pod):
+        if pod is None or pod.gone_at is not None or not (recovering or _is_whole(pod)):
             return because(Reason.DRILL_NAMES_NO_MEMBER, pod=named.pod, job=str(snapshot.key))
     return None
 
 
 def _is_whole(pod: PodFacts) -> bool:
     """Nothing has happened to the pod yet. A pod that still starts is whole."""
-    gone = pod.gone_at is not None or pod.dead_since is not None or pod.deleting_since is not None
-    return not gone and pod.phase not in {"Succeeded", "Failed"}
+    goes = pod.dead_since is not None or pod.deleting_since is not None
+    return not goes and pod.phase not in {"Succeeded", "Failed"}
