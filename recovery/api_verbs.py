@@ -133,8 +133,12 @@ async def patch(
     namespace: str | None = None,
     subresource: str = "",
     dry_run: bool = False,
+    field_manager: str = "",
 ) -> bytes:
-    """PATCH. `dry_run`: the answer is the object as it would be patched, after admission. Nothing is stored."""
+    """PATCH. `dry_run`: the answer is the object as it would be patched, after admission. Nothing is stored.
+
+    `field_manager`: the name in managedFields. Empty: the API server takes it from the User-Agent.
+    """
     encoded = _encode(body)
     request = ApiRequest(
         "patch",
@@ -142,7 +146,7 @@ async def patch(
         namespace,
         name,
         subresource,
-        _present({"dryRun": "All" if dry_run else ""}),
+        _present({"dryRun": "All" if dry_run else "", "fieldManager": field_manager}),
         body=encoded,
         content_type=kind.value,
         tests=kind is PatchKind.JSON and _has_test(encoded),
@@ -168,6 +172,18 @@ async def delete(
         grace_period_seconds=grace_seconds,
     )
     return await api.send(ApiRequest("delete", resource, namespace, name, body=_encode(options)))
+
+
+async def evict(api: ApiClient, pod: str, *, namespace: str, uid: str) -> bytes:
+    """POST to `pods/eviction`, with the pod's own grace period. The request is never retried: a PodDisruptionBudget
+    refuses it with 429 (TryLaterError), and only the caller knows how long to wait for that."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": namespace},
+        "deleteOptions": _DeleteOptions(preconditions=_Preconditions(uid=uid)),
+    }
+    return await api.send(ApiRequest("create", PODS, namespace, pod, "eviction", body=_encode(body), once=True))
 
 
 def _has_test(json_patch: bytes) -> bool:

@@ -1,1 +1,1 @@
-"""What the controller says about drills: which failures it takes for one, and how a drill ended. Pure."""
+"""Drills: which failures count as one, how a drill ended, and what drills change on nodes. Pure."""

@@ -52,7 +52,7 @@ def answer(server: ApiServer, actor: str, request: ApiRequest) -> bytes:
     """
     if request.dry_run and request.verb not in {"create", "patch"}:
         raise ValueError(f"{request}: no dry run of that verb is modelled")
-    with server.acting(actor):
+    with server.acting(request.parameter("fieldManager") or actor):  # the actor is the manager in managedFields
         match request.verb:
             case "get":
                 return _encode(server.get(request.resource, _name(request), namespace=request.namespace))
