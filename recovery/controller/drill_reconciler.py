@@ -1,4 +1,5 @@
-"""Answers RecoveryDrills: which of their pods count as named, and how they ended. Deletes old ones.
+"""Answers RecoveryDrills: which of their pods count as named, and how they ended. Deletes old ones, and takes back
+what a drill has left on nodes.
 
 The review is level-triggered. Each write tests the resourceVersion that it was decided on, so a crash or a second
 leader does no harm. The answer to a write goes into the cache at once: the loss of a pod may be seen before the watch
@@ -11,14 +12,16 @@ from functools import partial
 import structlog
 
 from recovery.core.drill.acceptance import accepted
+from recovery.core.drill.node_marks import parsed_mark
 from recovery.core.drill.retention import surplus
 from recovery.core.drill.verdict import final_status
 from recovery.core.model.config import ConfigSpec, DrillsSpec
-from recovery.core.model.drill import DrillFacts, DrillStatus
+from recovery.core.model.drill import NODE_MARK_ANNOTATION, DrillFacts, DrillStatus
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Incident
 from recovery.core.model.reason import Reason
 from recovery.core.policy.validation import config_problems
+from recovery.executors.drill_marks import take_back
 from recovery.executors.drill_status import delete_drill, write_drill_status
 from recovery.ports import (
     ApiClient,
@@ -51,6 +54,8 @@ class DrillReconciler:
         self._store = store
         self._clock = clock
         self._swept_at_seconds = float("-inf")
+        self._left: set[tuple[str, str]] = set()
+        """Marks that were tried: the node, and the UID of the drill."""
         self._logged: type[Exception] | None = None
         """The kind of failure that was logged last. None: the last review had none."""
 
@@ -82,6 +87,7 @@ class DrillReconciler:
                 continue  # it has changed, and the cache will show it
             except ApiError as error:
                 failed = failed or error
+        await self._take_back()
         await self._sweep()
         if failed is not None:
             raise failed
@@ -122,6 +128,27 @@ class DrillReconciler:
         incidents: Sequence[Incident] = (*recorded, open_) if open_ is not None else recorded
         since = [each for each in incidents if each.detected_at >= drill.created_at]
         return final_status(drill, since, self._clock.now())
+
+    async def _take_back(self) -> None:
+        """The time of a drill is over, and its marks are still on nodes: its client is gone. Each mark is tried once,
+        because what the controller may not do, a person has to do."""
+        now = self._clock.now()
+        for name, node in tuple(self._store.nodes().items()):
+            mark = parsed_mark(node.annotations.get(NODE_MARK_ANNOTATION))
+            if mark is None or now < mark.expires_at or (name, mark.uid) in self._left:
+                continue
+            self._left.add((name, mark.uid))
+            title = f"{mark.namespace}/{mark.drill}"
+            try:
+                if await take_back(self._api, name, mark):
+                    _log.info("what a drill has left on a node is taken back", drill=title, node=name)
+                    continue
+                why = "it includes a condition of the node, or the node changes too often"
+            except ForbiddenError as error:
+                why = str(error)
+            _log.warning(
+                "run recovery chaos abort: a drill has left changes on a node", drill=title, node=name, why=why
+            )
 
     def _open_incident(self, drill: DrillFacts) -> Incident | None:
         """Of the drill's workload: the open incident, or the last one until it is recorded. None: there is none."""

@@ -56,6 +56,14 @@ def mark_of(node: Node) -> NodeMark | None:
         ) from error
 
 
+def parsed_mark(text: str | None) -> NodeMark | None:
+    """The mark in the value of the annotation. None: there is none, or it cannot be read."""
+    try:
+        return None if text is None else _decode_mark(text)
+    except (ValueError, OverflowError):  # msgspec raises ValueErrors
+        return None
+
+
 def refusal(node: Node, wanted: NodeMark) -> str:
     """Why a drill may not make that change, and what to do about it. Empty: it may. Raises UnreadableMarkError."""
     name, mark = node["metadata"]["name"], mark_of(node)

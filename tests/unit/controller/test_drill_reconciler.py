@@ -1,14 +1,16 @@
 """The controller answers drills: which pods count as named, and the verdict. A crash in between changes nothing."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from recovery.controller.drill_reconciler import SWEEP_SECONDS, DrillReconciler
+from recovery.core.drill.node_marks import CORDON_MANAGER, marking
 from recovery.core.model.config import ConfigFacts, ConfigSpec, DrillsSpec
 from recovery.core.model.drill import (
     DrillAction,
@@ -17,10 +19,12 @@ from recovery.core.model.drill import (
     DrillFacts,
     DrillRef,
     DrillSpec,
+    MarkedTaint,
     NamedPod,
+    NodeMark,
     Verdict,
 )
-from recovery.core.model.facts import GroupKey, Snapshot
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.model.ledger import Closing, Incident, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
 from recovery.core.model.step import WAITING
@@ -28,7 +32,9 @@ from recovery.core.policy.pinned import pinned_policy_of
 from recovery.core.policy.resolved import PolicyFacts, resolve
 from recovery.core.policy.spec import PolicySpec
 from recovery.kube.projections.drills import decode_drill
-from recovery.ports import RECOVERY_DRILLS, ConflictError, ForbiddenError, PatchKind, UnknownOutcomeError
+from recovery.kube.projections.nodes import decode_node
+from recovery.ports import NODES, RECOVERY_DRILLS, ConflictError, ForbiddenError, PatchKind, UnknownOutcomeError
+from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
 from tests.unit.controller.fakes import KEY, FakeStore, LedgersApi, SetClock
@@ -49,7 +55,7 @@ class Drills:
 
     def __init__(self, world: World | None = None) -> None:
         self.clock = SetClock(10)
-        self.server = ApiServer(recovery_kinds(), clock=self.clock, entropy=Random(1))
+        self.server = ApiServer((*core_kinds(), *recovery_kinds()), clock=self.clock, entropy=Random(1))
         self.client = ServerApi(self.server)
         self.store = Store(self, world or training(4))
         self.reconciler = DrillReconciler(api=self.client, store=self.store, clock=self.clock)
@@ -86,6 +92,15 @@ class Drills:
     def facts(self, name: str = DRILL) -> DrillFacts:
         return next(each for each in self.all() if each.name == name)
 
+    def mark_node(self, mark: NodeMark) -> dict[str, Any]:
+        """The node before a client marks it."""
+        self.server.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-0"}})
+        before = self.server.get(NODES, "gpu-0")
+        patch = json.loads(msgspec.json.encode(list(marking(before, mark).operations)))
+        with self.server.acting(CORDON_MANAGER):
+            self.server.patch(NODES, "gpu-0", patch, kind=PatchKind.JSON)
+        return before
+
     def all(self) -> tuple[DrillFacts, ...]:
         bodies = self.server.objects(RECOVERY_DRILLS)
         return tuple(decode_drill(json.dumps(body).encode()).value for body in bodies)
@@ -109,6 +124,10 @@ class Store(FakeStore):
 
     def config(self) -> ConfigFacts | None:
         return ConfigFacts("default", "config-1", 1, ConfigSpec(drills=self.limits))
+
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        bodies = self._drills.server.objects(NODES)
+        return {body["metadata"]["name"]: decode_node(json.dumps(body).encode()).value for body in bodies}
 
     async def read_live(self, key: GroupKey) -> Snapshot:
         return self.live.snapshot()
@@ -278,3 +297,35 @@ async def test_old_drills_are_deleted_and_those_without_a_verdict_stay() -> None
     drills.create(*drills.pods(2), name="runs")
     await drills.reconciler.reconcile()
     assert [each.name for each in drills.all()] == ["runs"]
+
+
+@pytest.mark.parametrize("change", [{"cordon": True}, {"taint": MarkedTaint("example.com/bad", "NoSchedule")}])
+async def test_what_a_dead_client_has_left_on_a_node_is_taken_back_when_its_time_is_over(
+    change: dict[str, Any],
+) -> None:
+    drills = Drills()
+    mark = NodeMark(KEY.namespace, DRILL, "uid-1", at(60), **change)
+    before = drills.mark_node(mark)
+    await drills.reconciler.reconcile()
+    assert drills.server.get(NODES, "gpu-0")["spec"] != before.get("spec", {}), "the drill runs"
+    drills.clock.seconds = 60
+    await drills.reconciler.reconcile()
+    after = drills.server.get(NODES, "gpu-0")
+    assert after.get("spec") or before.get("spec") == {} or {}
+    assert "annotations" not in after["metadata"]
+    await drills.reconciler.reconcile()
+    assert len(drills.client.patched) == 1
+
+
+async def test_a_condition_is_left_to_a_person_and_tried_once() -> None:
+    drills = Drills()
+    drills.mark_node(NodeMark(KEY.namespace, DRILL, "uid-1", at(20), condition=True))
+    condition = {"type": "RecoveryDrill", "status": "True"}
+    status = {"status": {"conditions": [condition]}}
+    drills.server.patch(NODES, "gpu-0", status, kind=PatchKind.MERGE, subresource="status")
+    drills.clock.seconds = 30
+    with capture_logs() as said:
+        await drills.reconciler.reconcile()
+        await drills.reconciler.reconcile()
+    assert [line["log_level"] for line in said] == ["warning"]
+    assert drills.client.patched == []
