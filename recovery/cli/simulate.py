@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import aligned, printable
+from recovery.scenario.scenario_text import BadScenarioError
 from recovery.sim.trials.checkers import describe
 from recovery.sim.trials.coverage import NEVER_HIT, by_unit_tests_only, never_hit
 from recovery.sim.trials.parallel_trials import WorkerError, in_processes
@@ -17,7 +18,6 @@ from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.scenario import read_scenario
 from recovery.sim.trials.scenario_size import free_memory_mib
-from recovery.sim.trials.scenario_text import BadScenarioError
 from recovery.sim.trials.shrink import MAX_RUNS, Shrunk, shrink
 from recovery.sim.trials.summary import Report, counterexample, report, summarize, try_seed, verdict
 from recovery.sim.trials.timeline import timeline

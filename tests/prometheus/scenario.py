@@ -3,11 +3,12 @@
 import asyncio
 from datetime import datetime, timedelta
 
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.trials.controller_process import ControllerProcess
-from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.virtual_time import BEGIN
 from tests.prometheus.recorder import Recording, Story, play
 

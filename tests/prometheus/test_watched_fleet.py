@@ -13,10 +13,11 @@ import pytest
 from recovery.dashboards.rules import FLEET_METRICS, JOB_METRICS
 from recovery.dashboards.series import fleet_series, job_series
 from recovery.ports import RECOVERY_GROUPS
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.cluster import EmbeddedCluster
-from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from tests.cluster.controlplane.build import Toolbox
 from tests.prometheus.recorder import SCRAPE_SECONDS, Recording, Story, play
 from tests.prometheus.replay import replay, scrape_members

@@ -2,9 +2,10 @@
 
 import pytest
 
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.ledger_history import ledger_writes
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.test_storm import DEAD, ILL, fleets
 

@@ -15,10 +15,11 @@ from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason
 from recovery.ports import LEASES, NODES, RECOVERY_CONFIGS
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.ledger_history import LedgerWrite, ledger_writes
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 GROUPS = int(os.environ.get("STORM_GROUPS", "8"))

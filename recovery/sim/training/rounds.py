@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from recovery.scenario.modelled_job import TrainingKind
 from recovery.sim.kubelets.processes import ContainerProcess, Exit
 from recovery.sim.timers import Timer, Timers
 
@@ -13,19 +14,6 @@ JOIN_TIMEOUT = Exit(1, message="rendezvous timed out: not all ranks joined")
 
 
 ABORT = Exit(1, message="mpirun: a process has lost its connection to a worker")
-
-
-class TrainingKind(StrEnum):
-    """What the loss of a rank means to the others."""
-
-    REQUIRED = "required"
-    """They hang, as in a collective of NCCL."""
-    SELF_HEALING = "self-healing"
-    """They wait in a new rendezvous, as under torchrun with restarts, and meet the rank that replaces the lost one."""
-    INDEPENDENT = "independent"
-    """Nothing: no rank waits for another."""
-    LAUNCHER = "launcher"
-    """As in MPI: the program ends with its launcher, which ends when it loses a worker. Workers only serve."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from recovery.ports import (
     ReadAgainError,
     TryLaterError,
 )
+from recovery.scenario.modelled_job import TrainingKind
 from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.processes import SIGTERM_CODE, ContainerProcess, Exit
 from recovery.sim.timers import Timers
@@ -38,7 +39,6 @@ from recovery.sim.training.rounds import (
     Rank,
     RankState,
     Round,
-    TrainingKind,
     TrainingOutcome,
     TrainingSettings,
 )

@@ -6,25 +6,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from recovery.sim.trials.chaos_kinds import (
-    CLUSTER_KINDS,
-    EXIT_CODES,
-    HTTP_KINDS,
-    LASTING,
-    MACHINE_KINDS,
-    OF_NODES,
-    ONE_POD_EACH,
-    POD_KINDS,
-    STALLS,
-    USER_KINDS,
-)
-from recovery.sim.trials.failure_signs import LEFT, Sign
-from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.input_problems import Problems
-from recovery.sim.trials.manifests import KILLABLE, container_name
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime
-from recovery.sim.trials.request_faults import HIT_LINES
-from recovery.sim.trials.scenario_schema import (
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.input_problems import Problems
+from recovery.scenario.modelled_job import PlannedRuntime
+from recovery.scenario.schema import (
     AnyChaos,
     Chaos,
     ChaosTarget,
@@ -44,7 +29,24 @@ from recovery.sim.trials.scenario_schema import (
     UserAction,
     UserChaos,
 )
-from recovery.sim.trials.strict_input import none_of, read_what_is_right
+from recovery.scenario.strict_input import none_of, read_what_is_right
+from recovery.sim.trials.chaos_kinds import (
+    CLUSTER_KINDS,
+    EXIT_CODES,
+    HTTP_KINDS,
+    LASTING,
+    MACHINE_KINDS,
+    OF_NODES,
+    ONE_POD_EACH,
+    POD_KINDS,
+    STALLS,
+    USER_KINDS,
+)
+from recovery.sim.trials.failure_signs import LEFT
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.manifests import KILLABLE, container_name
+from recovery.sim.trials.plan import JobPlan
+from recovery.sim.trials.request_faults import HIT_LINES
 
 WORLD = "world"
 

@@ -1,7 +1,6 @@
 """Maps the actions of chaos to kinds of fault."""
 
-from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.scenario_schema import (
+from recovery.scenario.schema import (
     ChaosTarget,
     ClusterAction,
     Component,
@@ -11,6 +10,7 @@ from recovery.sim.trials.scenario_schema import (
     PodAction,
     UserAction,
 )
+from recovery.sim.trials.faults import FaultKind
 
 POD_KINDS = {
     PodAction.POD_KILL: FaultKind.POD_KILL,

@@ -26,14 +26,15 @@ from recovery.core.model.rules import RuleAction
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar, TrainingKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.workloads import WORKLOADS
 from recovery.sim.api.store import ObjectChange
-from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.actors import CLEANER, KUEUE
 from recovery.sim.trials.checkers.group_views import deletion_begins, ours
 from recovery.sim.trials.checkers.node_writes import cordoned, quarantined
-from recovery.sim.trials.failure_signs import PEERS, Sign
+from recovery.sim.trials.failure_signs import PEERS
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.health_agent import held_by_agent
 from recovery.sim.trials.kueue_workload import (
@@ -45,7 +46,7 @@ from recovery.sim.trials.kueue_workload import (
     REQUEUED,
 )
 from recovery.sim.trials.ledger_history import LedgerWrite, action_of, ledger_writes
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Sidecar
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.rarely_hit import RARELY_HIT
 from recovery.sim.trials.trial_evidence import TrialEvidence
 from recovery.workloads.jobset import JOBSET_NAME_LABEL

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from recovery.ports import LEASES
-from recovery.sim.trials.failure_signs import Sign
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import NATIVE_CODE
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 RESTART_SECONDS = 5.0

@@ -31,6 +31,8 @@ from recovery.ports import (
     Propagation,
     Resource,
 )
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer
@@ -38,13 +40,13 @@ from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.trials.actors import CHAOS, SCHEDULER, USER, Actors
 from recovery.sim.trials.controller_replica import Replica
 from recovery.sim.trials.dice import Dice
-from recovery.sim.trials.failure_signs import LEFT, PEERS, Sign
+from recovery.sim.trials.failure_signs import LEFT, PEERS
 from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.job_admission import Admissions
 from recovery.sim.trials.kueue import Kueue
 from recovery.sim.trials.manifests import TRAINER, members, policy_of, workload_of
 from recovery.sim.trials.node_faults import NodeFaults
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.pod_cleaner import PodCleaner
 from recovery.sim.trials.trial_log import TrialLog
 from recovery.sim.trials.workload_faults import WorkloadFaults

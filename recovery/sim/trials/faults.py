@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from recovery.sim.trials.failure_signs import Sign
+from recovery.scenario.failure_sign import Sign
 
 
 class FaultKind(StrEnum):

@@ -3,12 +3,13 @@
 from datetime import timedelta
 
 from recovery.ports import Clock
+from recovery.scenario.modelled_job import JobAdmission
 from recovery.sim.api.server import ApiServer
 from recovery.sim.trials.actors import USER, Actors
 from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.kueue import Kueue
 from recovery.sim.trials.manifests import workload_of
-from recovery.sim.trials.plan import JobAdmission, JobPlan
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.trial_log import TrialLog
 
 

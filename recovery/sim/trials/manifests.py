@@ -4,13 +4,13 @@ from typing import Any
 
 from recovery.core.model.config import CONFIG_NAME
 from recovery.ports import JOB_SETS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar, TrainingKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.api.server import ApiServer
 from recovery.sim.kubelets.processes import SIGTERM_CODE
-from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.training.training import EXITS_AFTER_VARIABLE
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Sidecar, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.plan import JobAdmission, JobPlan, KueueSettings, Marking, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobPlan, KueueSettings, TrialPlan
 
 _CLEANED_SHARE = 0.08
 _CLEANS_WITHIN_SECONDS = (0.001, 0.03)

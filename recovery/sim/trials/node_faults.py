@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.ports import NODES, PODS, Clock
+from recovery.scenario.failure_sign import Sign
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
 from recovery.sim.cluster import EmbeddedCluster
@@ -11,7 +12,7 @@ from recovery.sim.controllers.taints import NO_SCHEDULE, OUT_OF_SERVICE
 from recovery.sim.kubelets.node_run import NodeDeath, NodeSpec
 from recovery.sim.trials.actors import CHAOS, MONITOR, USER, Actors
 from recovery.sim.trials.dice import Dice
-from recovery.sim.trials.failure_signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT, Sign
+from recovery.sim.trials.failure_signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT
 from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.health_agent import HealthAgent, held_by_agent
 from recovery.sim.trials.kueue import FLAVOR_LABEL

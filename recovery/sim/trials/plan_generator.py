@@ -10,23 +10,13 @@ from typing import Any
 
 import msgspec
 
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar, TrainingKind
 from recovery.sim.kubelets.processes import SIGTERM_CODE
-from recovery.sim.training.rounds import TrainingKind
-from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import KILLABLE, NATIVE_CODE, container_name
 from recovery.sim.trials.neighbours import with_neighbours
-from recovery.sim.trials.plan import (
-    FaultRates,
-    JobAdmission,
-    JobPlan,
-    Marking,
-    PlannedRuntime,
-    PodFailures,
-    Saves,
-    Sidecar,
-    TrialPlan,
-)
+from recovery.sim.trials.plan import FaultRates, JobPlan, Saves, TrialPlan
 from recovery.sim.trials.policy_generator import NAMESPACES, drawn_config, drawn_policy, with_interval, with_trust
 
 _Seconds = tuple[float, float]

@@ -11,25 +11,15 @@ import msgspec
 from recovery.core.model.config import ConfigSpec
 from recovery.core.policy.spec import BudgetSpec, PolicySpec
 from recovery.core.policy.validation import config_problems, problems
+from recovery.scenario.input_problems import Problems
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, TrainingKind
+from recovery.scenario.scenario_text import load
+from recovery.scenario.schema import AnyChaos, PodAction, PodChaos, ScenarioFile, ScenarioJob
+from recovery.scenario.strict_input import read_what_is_right
 from recovery.sim.kubelets.processes import SIGTERM_CODE
-from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.chaos_faults import ChaosReader, ReadJobs
-from recovery.sim.trials.input_problems import Problems
-from recovery.sim.trials.plan import (
-    FaultRates,
-    JobAdmission,
-    JobPlan,
-    Marking,
-    PlannedRuntime,
-    PodFailures,
-    Saves,
-    TrialPlan,
-    nodes_needed,
-)
-from recovery.sim.trials.scenario_schema import AnyChaos, PodAction, PodChaos, ScenarioFile, ScenarioJob
+from recovery.sim.trials.plan import FaultRates, JobPlan, Saves, TrialPlan, nodes_needed
 from recovery.sim.trials.scenario_size import ScenarioSize, SizedJob, in_gib, too_large, warnings
-from recovery.sim.trials.scenario_text import load
-from recovery.sim.trials.strict_input import read_what_is_right
 
 T = TypeVar("T")
 

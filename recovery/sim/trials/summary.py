@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from recovery.core.model.group_totals import Totals
-from recovery.sim.training.rounds import TrainingKind
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import JobAdmission, Marking, PodFailures, TrainingKind
 from recovery.sim.trials.coverage import total
-from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.ledger_history import ledger_writes
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PodFailures, TrialPlan
+from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.shrink import Shrunk
 from recovery.sim.trials.timeline import offset, timeline

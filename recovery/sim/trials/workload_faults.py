@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from recovery.ports import JOB_SETS, JOBS, Propagation
+from recovery.scenario.failure_sign import Sign
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.trials.actors import USER, Actors
-from recovery.sim.trials.failure_signs import LEFT, Sign
+from recovery.sim.trials.failure_signs import LEFT
 from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.job_admission import Admissions
 from recovery.sim.trials.manifests import resized_job

@@ -5,9 +5,10 @@ They were written from the product and from the names of the invariants, without
 for its checker would prove nothing.
 """
 
+from recovery.scenario.modelled_job import JobAdmission, PlannedRuntime
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import NATIVE_CODE
-from recovery.sim.trials.plan import JobAdmission, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import TrialPlan
 from tests.simulation.canaries import decisions, fleet, ledgers, watching, writes
 from tests.simulation.canaries.canary import Canary, Property
 

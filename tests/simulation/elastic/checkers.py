@@ -12,9 +12,9 @@ from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.ports import JOBS, PODS, RECOVERY_GROUPS
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.trials.manifests import JOBSET_LABEL, TRAINER
-from recovery.sim.trials.plan import PlannedRuntime
 from recovery.sim.trials.trial import TrialOutcome
 from recovery.sim.trials.trial_evidence import Violation
 from tests.simulation.elastic.replay import Seen, Trial

@@ -7,10 +7,11 @@ import random
 from collections.abc import Iterator, Mapping
 
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.sim.trials.failure_signs import Sign
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import NATIVE_CODE
-from recovery.sim.trials.plan import RACK_NODES, FaultRates, JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import RACK_NODES, FaultRates, JobPlan, TrialPlan
 
 ACTIVE_SECONDS = 1800.0
 HEALING_SECONDS = 1200.0

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from recovery.scenario.scenario_text import BadScenarioError
 from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.scenario import read_scenario
-from recovery.sim.trials.scenario_text import BadScenarioError
 
 HEAD = """
 name: test

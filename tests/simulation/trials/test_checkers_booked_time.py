@@ -11,12 +11,12 @@ from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
 from recovery.core.model.step import Step, StepType
 from recovery.ports import JOBS, PODS
+from recovery.scenario.modelled_job import Marking, Sidecar
 from recovery.sim.training.rounds import Round, TrainingOutcome
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.lost_time import Account
-from recovery.sim.trials.plan import Marking, Sidecar
 from recovery.sim.trials.trial_evidence import Happening, ProcessLife
 from tests.simulation.trials.checker_case import CONTROLLER, KEY, Case, at, closed, in_phase, opened, with_incident
 

@@ -9,10 +9,10 @@ from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import FleetLedger, FleetTotals, Futile, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.ports import JOB_SETS, JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, TRAIN_JOBS
+from recovery.scenario.modelled_job import Marking, Sidecar
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import Marking, Sidecar
 from tests.simulation.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
 
 EMPTY = Snapshot(KEY, None, None, (), ())

@@ -55,12 +55,12 @@ from recovery.ports import (
     TRAIN_JOBS,
     Resource,
 )
-from recovery.sim.training.rounds import TrainingKind
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar, TrainingKind
 from recovery.sim.trials.actors import AGENT
 from recovery.sim.trials.coverage import ALL, NEVER_HIT, by_unit_tests_only, coverage_of, never_hit, total
-from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Saves, Sidecar
+from recovery.sim.trials.plan import JobPlan, Saves
 from recovery.sim.trials.rarely_hit import RARELY_HIT
 from tests.simulation.trials.story import LEADER, Story, at
 

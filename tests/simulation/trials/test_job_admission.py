@@ -4,10 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, Resource
+from recovery.scenario.modelled_job import JobAdmission, PlannedRuntime
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.kueue import FLAVOR, FLAVOR_LABEL, KUEUE_MANAGER
-from recovery.sim.trials.plan import JobAdmission, JobPlan, PlannedRuntime
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import LLM, happening, in_world, second, states, with_faults
 

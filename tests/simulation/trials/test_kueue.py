@@ -4,10 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from recovery.ports import PODS, TRAIN_JOBS
+from recovery.scenario.modelled_job import JobAdmission
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.workloads import WORKLOADS
 from recovery.sim.trials.faults import FaultKind, TrialFault
-from recovery.sim.trials.plan import JobAdmission, JobPlan, KueueSettings, Saves
+from recovery.sim.trials.plan import JobPlan, KueueSettings, Saves
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import LLM, in_world, states, with_faults
 

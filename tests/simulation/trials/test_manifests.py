@@ -7,10 +7,11 @@ import pytest
 
 from recovery.core.model.config import CONFIG_NAME
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import INDEX_LABEL, INITIALIZER, JOBSET_LABEL, NATIVE_CODE, members, objects_of
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import QUIET, happening, in_world, with_faults
 

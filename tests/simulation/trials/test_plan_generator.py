@@ -7,19 +7,10 @@ from functools import cache
 import msgspec
 import pytest
 
-from recovery.sim.training.rounds import TrainingKind
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar, TrainingKind
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import config_of, objects_of
-from recovery.sim.trials.plan import (
-    FaultRates,
-    JobAdmission,
-    JobPlan,
-    Marking,
-    PlannedRuntime,
-    PodFailures,
-    Sidecar,
-    TrialPlan,
-)
+from recovery.sim.trials.plan import FaultRates, JobPlan, TrialPlan
 from recovery.sim.trials.plan_generator import ACTIVE_SECONDS, HEALING_SECONDS, draw_plan
 from recovery.sim.trials.request_faults import HIT_LINES, HIT_REQUESTS
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS
+from recovery.scenario.modelled_job import JobAdmission, PlannedRuntime
 from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.trials import trial
 from recovery.sim.trials.faults import FaultKind, TrialFault
-from recovery.sim.trials.plan import JobAdmission, JobPlan, PlannedRuntime
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.injected import FAULT, found, made, well_over
 from tests.simulation.trials.small import QUIET, in_world, with_faults

@@ -6,22 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recovery.sim.training.rounds import TrainingKind
-from recovery.sim.trials.failure_signs import Sign
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import JobAdmission, PlannedRuntime, PodFailures, Sidecar, TrainingKind
+from recovery.scenario.strict_input import BadInputError
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.plan import (
-    FaultRates,
-    JobAdmission,
-    JobPlan,
-    PlannedRuntime,
-    PodFailures,
-    Saves,
-    Sidecar,
-    TrialPlan,
-    nodes_needed,
-)
+from recovery.sim.trials.plan import FaultRates, JobPlan, Saves, TrialPlan, nodes_needed
 from recovery.sim.trials.scenario import read_scenario
-from recovery.sim.trials.strict_input import BadInputError
 from recovery.sim.trials.trial import run_trial
 from tests.simulation.trials.scenario_files import HEAD, faults, wrong, wrong_chaos
 

@@ -4,11 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from recovery.ports import PODS
+from recovery.scenario.modelled_job import Marking, PlannedRuntime, Sidecar
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import training_container
-from recovery.sim.trials.plan import JobPlan, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import LLM, QUIET, happening, in_world, states, with_faults
 

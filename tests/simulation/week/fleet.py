@@ -26,6 +26,7 @@ from recovery.ports import (
     PatchKind,
     Propagation,
 )
+from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
@@ -35,7 +36,7 @@ from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.trials.manifests import JOBSET_LABEL, runtime_of, workload_of
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.virtual_time import VirtualClock
 from recovery.telemetry.observer import Telemetry
 

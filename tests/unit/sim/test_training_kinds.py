@@ -6,7 +6,8 @@ import pytest
 
 from recovery import api_verbs
 from recovery.ports import PODS
-from recovery.sim.training.rounds import RankState, Saving, TrainingKind, TrainingSettings
+from recovery.scenario.modelled_job import TrainingKind
+from recovery.sim.training.rounds import RankState, Saving, TrainingSettings
 from recovery.sim.training.trace import EventKind
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.test_training_of_several_jobs import bind_members, launcher_and_nodes

@@ -17,8 +17,8 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     TRAIN_JOBS,
 )
+from recovery.scenario.modelled_job import Marking, TrainingKind
 from recovery.sim.api.store import ObjectChange
-from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.group_views import NO_POLICY, PAUSED, GroupView, controller_uid
@@ -43,7 +43,6 @@ from recovery.sim.trials.lost_time import (
     stopped_unseen,
     united,
 )
-from recovery.sim.trials.plan import Marking
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 _OF_GROUPS = frozenset({TRAIN_JOBS, JOB_SETS, RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS})

@@ -19,13 +19,13 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     TRAIN_JOBS,
 )
+from recovery.scenario.modelled_job import Marking
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.group_views import controller_uid
 from recovery.sim.trials.checkers.hangs import Hang, Process, ended_processes, hangs, process_of, running_process
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import Marking
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 _OF_GROUPS = frozenset({TRAIN_JOBS, JOB_SETS, JOBS, RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS})

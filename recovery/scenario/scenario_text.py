@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from recovery.sim.trials.strict_input import BadInputError
+from recovery.scenario.strict_input import BadInputError
 
 
 class BadScenarioError(BadInputError):

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from recovery.sim.training.rounds import TrainingKind
-from recovery.sim.trials.failure_signs import Sign
-from recovery.sim.trials.plan import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar
+from recovery.scenario.failure_sign import Sign
+from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar, TrainingKind
 
 
 class ScenarioPart(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
