@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +12,7 @@ from recovery.core.policy.spec import BudgetSpec, PolicySpec
 from recovery.core.policy.validation import config_problems, problems
 from recovery.scenario.input_problems import Problems
 from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, TrainingKind
+from recovery.scenario.readable_file import ReadableFile, read_parts
 from recovery.scenario.scenario_text import load
 from recovery.scenario.schema import AnyChaos, PodAction, PodChaos, ScenarioFile, ScenarioJob
 from recovery.scenario.strict_input import read_what_is_right
@@ -41,7 +41,7 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
     """
     written = load(text)
     wrong = Problems(written.repeated)
-    readable = _readable(written.body, wrong)
+    readable = read_parts(written.body, wrong)
     if readable is None:
         raise written.refusal(wrong.found)
     file = readable.file
@@ -77,57 +77,12 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
     return Scenario(file.name, plan, tuple(warnings(size, free_mib)))
 
 
-@dataclass(frozen=True)
-class _Readable:
-    """The parts of a file that can be checked, although something in it may be wrong."""
-
-    file: ScenarioFile
-    jobs: Mapping[str, ScenarioJob]
-    """By path."""
-    chaos: Mapping[str, AnyChaos]
-    """By path."""
-    other_chaos: Mapping[str, object]
-    """The entries of `chaos` that cannot be read as chaos, by path."""
-    all_jobs: bool
-    """No job is left out."""
-
-
-def _readable(body: object, wrong: Problems) -> _Readable | None:
-    """The parts that can be checked. None: none can."""
-    reading = read_what_is_right(body, ScenarioFile)
-    wrong.found += reading.problems
-    if not isinstance(body, Mapping):
-        return None
-    # The rest can be checked even if the name or the jobs are missing.
-    instead: tuple[dict[str, object], ...] = ({"name": ""}, {"jobs": []}, {"name": "", "jobs": []})
-    readings = (reading, *(read_what_is_right({**body, **missing}, ScenarioFile) for missing in instead))
-    file = next((each.value for each in readings if each.value is not None), None)
-    if file is None:
-        return None
-    jobs, other_jobs = _places("jobs", len(file.jobs), reading.left_out)
-    chaos, other_chaos = _places("chaos", len(file.chaos), reading.left_out)
-    return _Readable(
-        file,
-        dict(zip(jobs, file.jobs, strict=True)),
-        dict(zip(chaos, file.chaos, strict=True)),
-        {path: body["chaos"][int(path[6:-1])] for path in other_chaos},
-        not other_jobs and not wrong.is_wrong("jobs", parts=False),
-    )
-
-
-def _places(field: str, items: int, left_out: frozenset[str]) -> tuple[list[str], list[str]]:
-    """The paths of the items of a list that were read, and of those that were left out."""
-    others = [path for path in left_out if re.fullmatch(rf"{field}\[\d+\]", path)]
-    paths = [f"{field}[{number}]" for number in range(items + len(others))]
-    return [path for path in paths if path not in left_out], sorted(others)
-
-
 def _seconds(text: str, field: str, wrong: Problems) -> float:
     """0: the duration is wrong."""
     return 0.0 if wrong.is_wrong(field) else wrong.seconds(text, field)
 
 
-def _size(readable: _Readable, hours: float) -> ScenarioSize:
+def _size(readable: ReadableFile, hours: float) -> ScenarioSize:
     jobs = tuple(
         SizedJob(path, job.pods, sum(_restarts(chaos, job) for chaos in readable.chaos.values()))
         for path, job in readable.jobs.items()
@@ -158,7 +113,7 @@ def _check_size(size: ScenarioSize, free_mib: float, wrong: Problems) -> None:
         )
 
 
-def _jobs(readable: _Readable, wrong: Problems) -> ReadJobs:
+def _jobs(readable: ReadableFile, wrong: Problems) -> ReadJobs:
     jobs: dict[str, JobPlan] = {}
     unsized: set[str] = set()
     for path, each in readable.jobs.items():
@@ -280,7 +235,7 @@ def _birth_settings(file: ScenarioFile) -> bool:
     return any((job.policy or {}).get("elastic") is not None for job in file.jobs) if said is None else said
 
 
-def _check_world(readable: _Readable, wrong: Problems) -> None:
+def _check_world(readable: ReadableFile, wrong: Problems) -> None:
     file = readable.file
     if not file.jobs and readable.all_jobs:
         wrong.add("jobs", "is empty; there is nothing to recover")
@@ -298,7 +253,7 @@ def _check_world(readable: _Readable, wrong: Problems) -> None:
             wrong.add(f"rates.{name}", f"{rate:g} is no probability; say 0 or more, and less than 1")
 
 
-def _spare_nodes(readable: _Readable, jobs: Iterable[JobPlan], wrong: Problems) -> int:
+def _spare_nodes(readable: ReadableFile, jobs: Iterable[JobPlan], wrong: Problems) -> int:
     """Nodes beyond those that the jobs need."""
     cluster = readable.file.cluster
     if cluster.nodes is None:
