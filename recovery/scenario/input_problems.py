@@ -19,6 +19,10 @@ class Problems:
         """`sentence` says what is wrong with the field at `path`, and how to fix it."""
         self.found.append(f"{path}: {sentence}")
 
+    def forget(self, path: str) -> None:
+        """Drops what was reported about the parts of `path`, which has to go as a whole."""
+        self.found = [said for said in self.found if not said.startswith((f"{path}.", f"{path}["))]
+
     def unfit(self, path: str, what: str, **said: object) -> None:
         """`said`: fields of `path` that mean nothing to `what`, with their values. None: the field is not set."""
         for field, value in said.items():

@@ -22,6 +22,12 @@ class ReadableFile:
     """The entries of `chaos` that cannot be read as chaos, by path."""
     all_jobs: bool
     """No job is left out."""
+    said: frozenset[str]
+    """The fields of the file that are written, even if their values are wrong."""
+
+    @property
+    def is_experiment(self) -> bool:
+        return self.file.target is not None or "target" in self.said
 
 
 def read_parts(body: object, wrong: Problems) -> ReadableFile | None:
@@ -30,10 +36,8 @@ def read_parts(body: object, wrong: Problems) -> ReadableFile | None:
     wrong.found += reading.problems
     if not isinstance(body, Mapping):
         return None
-    # The rest can be checked even if the name or the jobs are missing.
-    instead: tuple[dict[str, object], ...] = ({"name": ""}, {"jobs": []}, {"name": "", "jobs": []})
-    readings = (reading, *(read_what_is_right({**body, **missing}, ScenarioFile) for missing in instead))
-    file = next((each.value for each in readings if each.value is not None), None)
+    # The rest can be checked even if the name is missing.
+    file = reading.value or read_what_is_right({**body, "name": ""}, ScenarioFile).value
     if file is None:
         return None
     jobs, other_jobs = _places("jobs", len(file.jobs), reading.left_out)
@@ -42,8 +46,10 @@ def read_parts(body: object, wrong: Problems) -> ReadableFile | None:
         file,
         dict(zip(jobs, file.jobs, strict=True)),
         dict(zip(chaos, file.chaos, strict=True)),
-        {path: body["chaos"][int(path[6:-1])] for path in other_chaos},
+        # Under a wrong name for `chaos` the entries can be read, but are not found here.
+        {path: body["chaos"][int(path[6:-1])] for path in other_chaos if "chaos" in body},
         not other_jobs and not wrong.is_wrong("jobs", parts=False),
+        frozenset(map(str, body)),
     )
 
 

@@ -1,4 +1,7 @@
-"""The fields of a scenario file, their meaning and their defaults. `scenario.py` turns them into a plan.
+"""The fields of a scenario file, their meaning and their defaults.
+
+With `jobs` the file describes a trial: `recovery/sim/trials/scenario.py` turns it into a plan. With `target` it
+describes an experiment on a job of a cluster: `experiment.py` reads it.
 
 Kinds, actions, modes and fields of chaos have their names from Chaos Mesh (api/v1alpha1: PodChaos, NetworkChaos,
 HTTPChaos, TimeChaos, StressChaos, PhysicalMachineChaos) where it has an equivalent. ClusterChaos, KueueChaos and
@@ -11,8 +14,13 @@ from typing import Any
 
 import msgspec
 
+from recovery.core.model.drill import Hypothesis, Objectives
+from recovery.core.model.ledger import Phase
 from recovery.scenario.failure_sign import Sign
 from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar, TrainingKind
+
+DRILL_TAINT = "recovery.trainjob.dev/drill"
+"""Key of the taint that an experiment sets if the file names no other."""
 
 
 class ScenarioPart(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -117,10 +125,12 @@ class ChaosSelector(ScenarioPart, frozen=True):
 
 
 class Chaos(ScenarioPart, frozen=True, tag_field="kind"):
-    """What happens, and when. The moment is one of `at` and `event`."""
+    """What happens, and when. The moment is one of `at`, `during` and `event`."""
 
     at: str = ""
-    """From the start of the trial."""
+    """From the start of the trial, or with `target` from the start of the repeat. Empty: with `target` at its start."""
+    during: Phase | None = None
+    """With `target`, in place of `at` (ours): it waits until the incident is in that phase."""
     event: int | None = None
     """The number of a controller's request, or of a line that its watches receive. It counts from 0, over all processes
     of the replica. Take the number from a trial that has run."""
@@ -140,6 +150,8 @@ class PodAction(StrEnum):
     """Ours: the scheduler preempts them for a pod of higher priority."""
     POD_STUCK = "pod-stuck"
     """Ours: the pod is deleted, but its processes do not end before `duration` has passed."""
+    PROCESS_KILL = "process-kill"
+    """Ours, with `target`: a process of the rank is killed, and the pod stays."""
 
 
 class ChaosTarget(StrEnum):
@@ -196,6 +208,26 @@ class MachineAction(StrEnum):
     """All nodes of the rack (four each) lose power within seconds."""
     RACK_OVERHEATS = "rack-overheats"
     """The GPUs of all nodes of the rack fall off the bus."""
+    CORDON = "cordon"
+    """With `target`: the nodes are cordoned."""
+    TAINT = "taint"
+    """With `target`: the nodes get a taint."""
+    CONDITION = "condition"
+    """With `target`: the nodes get the condition RecoveryDrill."""
+
+
+class TaintEffect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class ScenarioTaint(ScenarioPart, frozen=True):
+    """A taint that a health agent could set."""
+
+    key: str = DRILL_TAINT
+    value: str = ""
+    effect: TaintEffect = TaintEffect.NO_SCHEDULE
 
 
 class PhysicalMachineChaos(Chaos, frozen=True, kw_only=True, tag="PhysicalMachineChaos"):
@@ -204,7 +236,10 @@ class PhysicalMachineChaos(Chaos, frozen=True, kw_only=True, tag="PhysicalMachin
     action: MachineAction
     mode: SelectionMode
     value: int | str | None = None
-    duration: str
+    duration: str | None = None
+    """Not with `target`: what an experiment changes on nodes is taken back at the end of each repeat."""
+    taint: ScenarioTaint | None = None
+    """With the action `taint`. None: its defaults."""
 
 
 class NetworkAction(StrEnum):
@@ -330,11 +365,40 @@ AnyChaos = (
 )
 
 
+class ScenarioTarget(ScenarioPart, frozen=True):
+    """A job of a cluster."""
+
+    job: str
+    """`namespace/name`, or the name alone: then the namespace is that of the command line."""
+
+
+class ScenarioLimits(ScenarioPart, frozen=True):
+    """What an experiment may affect. It is not started where it could exceed a limit. None: there is no limit."""
+
+    nodes: int | None = None
+    """How many nodes it may change."""
+    gpus: int | None = None
+    """How many GPUs the job may have."""
+    checkpoint_age: str | None = None
+    """How old the last checkpoint of the job may be."""
+
+
 class ScenarioFile(ScenarioPart, frozen=True):
-    """A scenario file."""
+    """A scenario file. It has `jobs`, `target` or both."""
 
     name: str
-    jobs: tuple[ScenarioJob, ...]
+    jobs: tuple[ScenarioJob, ...] = ()
+    """The jobs of the modelled cluster."""
+    target: ScenarioTarget | None = None
+    """The job that an experiment strikes. None: the file is no experiment."""
+    repeat: int = 1
+    """With `target`: how many times the chaos happens, each time after the job has recovered."""
+    hypothesis: Hypothesis = Hypothesis()
+    """With `target`: what is expected of each repeat."""
+    slo: Objectives = Objectives()
+    """With `target`: what a repeat may cost at most."""
+    limits: ScenarioLimits = ScenarioLimits()
+    """With `target`."""
     seed: int = 0
     duration: str = "90m"
     """All chaos begins and ends within this time."""

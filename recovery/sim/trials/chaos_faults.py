@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from recovery.scenario.cluster_actions import ONLY_ON_A_CLUSTER
 from recovery.scenario.failure_sign import Sign
 from recovery.scenario.input_problems import Problems
 from recovery.scenario.modelled_job import PlannedRuntime
@@ -17,6 +18,7 @@ from recovery.scenario.schema import (
     HttpAction,
     HttpChaos,
     KueueChaos,
+    MachineAction,
     NetworkAction,
     NetworkChaos,
     PhysicalMachineChaos,
@@ -29,6 +31,7 @@ from recovery.scenario.schema import (
     UserAction,
     UserChaos,
 )
+from recovery.scenario.selection import how_many, misfit
 from recovery.scenario.strict_input import none_of, read_what_is_right
 from recovery.sim.trials.chaos_kinds import (
     CLUSTER_KINDS,
@@ -85,13 +88,27 @@ class ChaosReader:
     def faults_of(self, chaos: AnyChaos, path: str) -> tuple[TrialFault, ...]:
         """Call it in the order of the file, which numbers the faults."""
         number = path.removeprefix("chaos[").removesuffix("]")
+        if isinstance(chaos, PodChaos | PhysicalMachineChaos):
+            chaos = self._simulated(chaos, path)
         return tuple(self._of(chaos, path, random.Random(f"{self._file.seed}:{number}")))
+
+    def _simulated(self, chaos: PodChaos | PhysicalMachineChaos, path: str) -> PodChaos | PhysicalMachineChaos:
+        """Reports an action that needs a cluster. The rest is checked as for the nearest action of the simulator."""
+        instead = ONLY_ON_A_CLUSTER.get(chaos.action)
+        if instead is None:
+            return chaos
+        self._problems.add(
+            f"{path}.action", f"{chaos.action} needs target, a job of a cluster; say {' or '.join(instead)}"
+        )
+        return replace(chaos, action=instead[0])
 
     def check_unread(self, body: object, path: str) -> None:
         """Checks the moment and the selector of an entry whose kind or action is unknown."""
         if not isinstance(body, Mapping):
             return
-        said = {name: body[name] for name in ("at", "event", "selector") if name in body}
+        if body.get("kind") == PhysicalMachineChaos.__name__ and "duration" not in body:
+            self._problems.add(f"{path}.duration", "is missing: what affects machines needs one")
+        said = {name: body[name] for name in ("at", "during", "event", "selector") if name in body}
         chaos = read_what_is_right({**said, "kind": _AnyTime.__name__}, _AnyTime, path).value
         if chaos is None:
             return
@@ -107,7 +124,9 @@ class ChaosReader:
             case PodChaos():
                 yield from self._pod_chaos(chaos, path, chance)
             case PhysicalMachineChaos():
-                yield from self._on_pods(chaos, MACHINE_KINDS[chaos.action], path, chance, duration=chaos.duration)
+                self._problems.unfit(path, chaos.action, taint=chaos.taint)
+                duration = self._fitting(chaos.duration, chaos.action, path)
+                yield from self._on_pods(chaos, MACHINE_KINDS[chaos.action], path, chance, duration=duration)
             case NetworkChaos():
                 yield from self._network_chaos(chaos, path, chance)
             case HttpChaos():
@@ -324,17 +343,10 @@ class ChaosReader:
             return 0
         if mode in (SelectionMode.ONE, SelectionMode.ALL):
             self._problems.unfit(path, f"mode {mode}", value=value)
-            return min(1, candidates) if mode is SelectionMode.ONE else candidates
-        number = int(value) if isinstance(value, int) or (value is not None and value.isdecimal()) else -1
-        wanted = number if mode is SelectionMode.FIXED else candidates * number // 100
-        if 1 <= wanted <= candidates:
-            return wanted
-        if not candidates:
-            return 0
-        unit = "pods" if mode is SelectionMode.FIXED else "per cent of the pods"
-        said = "is missing" if value is None else f"{value!r} does not make 1 to {candidates} pods"
-        self._problems.add(f"{path}.value", f"{said}; mode {mode} needs a number of {unit}")
-        return 0
+        wanted = how_many(mode, value, candidates)
+        if candidates and not wanted:
+            self._problems.add(f"{path}.value", misfit(mode, value, candidates))
+        return wanted
 
     def _in_world(
         self,
@@ -365,6 +377,7 @@ class ChaosReader:
     def _on_event(self, chaos: Chaos, kind: FaultKind, path: str, seconds: float) -> Iterator[TrialFault]:
         """A fault at a request or at a line of a watch, by number: when a controller gets there is not known before."""
         replica = self._replica(chaos, path)
+        self._problems.unfit(path, "what affects a controller", during=chaos.during)
         if chaos.at or chaos.event is None:
             self._problems.add(f"{path}.event", "say which request, or which line, by its number instead of at")
         elif chaos.event < 0:
@@ -427,17 +440,22 @@ class ChaosReader:
     # When, and for how long.
 
     def _at(self, chaos: Chaos, path: str) -> float:
+        if chaos.during is not None:
+            self._problems.add(f"{path}.during", "needs target, a job of a cluster; say at")
         if not chaos.at:
-            self._problems.add(f"{path}.at", "is missing")
+            if chaos.during is None:
+                self._problems.add(f"{path}.at", "is missing")
             return 0.0
         seconds = self._problems.seconds(chaos.at, f"{path}.at", may_be_none=True)
         if seconds >= self._active_seconds > 0:
             self._problems.add(f"{path}.at", f"{chaos.at} is not before the end of all chaos, {self._file.duration}")
         return seconds
 
-    def _fitting(self, duration: str | None, action: PodAction | NetworkAction | UserAction, path: str) -> str | None:
+    def _fitting(
+        self, duration: str | None, action: PodAction | MachineAction | NetworkAction | UserAction, path: str
+    ) -> str | None:
         """The duration. Reports one that is missing, or that the action does not take."""
-        if action in LASTING and duration is None:
+        if action in LASTING and duration is None and not self._problems.is_wrong(f"{path}.duration"):
             self._problems.add(f"{path}.duration", f"is missing: {action} needs one")
         if action not in LASTING:
             self._problems.unfit(path, action, duration=duration)

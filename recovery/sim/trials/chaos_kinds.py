@@ -82,6 +82,7 @@ LASTING = frozenset(
     {
         PodAction.POD_FAILURE,
         PodAction.POD_STUCK,
+        *MACHINE_KINDS,
         NetworkAction.PARTITION,
         NetworkAction.LOSS,
         UserAction.SUSPEND,

@@ -3,13 +3,17 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from recovery.core.model.config import ConfigSpec
 from recovery.core.policy.spec import BudgetSpec, PolicySpec
 from recovery.core.policy.validation import config_problems, problems
+from recovery.scenario.experiment import experiment_of
+from recovery.scenario.experiment_model import experiment_model
 from recovery.scenario.input_problems import Problems
 from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, TrainingKind
 from recovery.scenario.readable_file import ReadableFile, read_parts
@@ -44,6 +48,13 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
     readable = read_parts(written.body, wrong)
     if readable is None:
         raise written.refusal(wrong.found)
+    notes: tuple[str, ...] = ()
+    if readable.is_experiment:
+        experiment_of(readable, wrong)
+        readable = _without_chaos(readable, wrong)
+        notes = ("the chaos of an experiment is not simulated: its job runs, and nothing happens to it",)
+    else:
+        _check_trial(readable, wrong)
     file = readable.file
     active_seconds = _seconds(file.duration, "duration", wrong)
     healing_seconds = _seconds(file.healing, "healing", wrong)
@@ -74,7 +85,25 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
         node_gpus=file.cluster.gpus_per_node,
         birth_settings=_birth_settings(file),
     )
-    return Scenario(file.name, plan, tuple(warnings(size, free_mib)))
+    return Scenario(file.name, plan, (*notes, *warnings(size, free_mib)))
+
+
+def _without_chaos(experiment: ReadableFile, wrong: Problems) -> ReadableFile:
+    """The modelled cluster of an experiment. If its job is not among `jobs`, its path is that of `target`."""
+    if wrong.is_wrong("target"):
+        return replace(experiment, file=structs.replace(experiment.file, chaos=()), chaos={}, other_chaos={})
+    file = experiment_model(experiment.file)
+    jobs = experiment.jobs or {"target": file.jobs[0]}
+    return replace(experiment, file=file, jobs=jobs, chaos={}, other_chaos={})
+
+
+def _check_trial(readable: ReadableFile, wrong: Problems) -> None:
+    """Checks what is written in a file without `target`."""
+    if not readable.file.jobs and "jobs" not in readable.said:
+        wrong.add("jobs", "is missing; say which jobs there are, or target for an experiment")
+    for field in ("repeat", "hypothesis", "slo", "limits"):
+        if field in readable.said:
+            wrong.add(field, "means nothing without target; leave it out")
 
 
 def _seconds(text: str, field: str, wrong: Problems) -> float:
@@ -237,7 +266,7 @@ def _birth_settings(file: ScenarioFile) -> bool:
 
 def _check_world(readable: ReadableFile, wrong: Problems) -> None:
     file = readable.file
-    if not file.jobs and readable.all_jobs:
+    if not file.jobs and readable.all_jobs and not wrong.is_wrong("jobs") and not wrong.is_wrong("target"):
         wrong.add("jobs", "is empty; there is nothing to recover")
     wrong.at_least(1, file.controllers.replicas, "controllers.replicas")
     wrong.at_least(1, file.controllers.lease_seconds, "controllers.leaseSeconds")

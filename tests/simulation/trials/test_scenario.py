@@ -408,3 +408,20 @@ def test_an_elastic_group_loses_a_rack_goes_on_and_grows_back() -> None:
     outcome = run_trial(read_scenario((EXAMPLES / "elastic.yaml").read_text()).plan)
     assert outcome.violations == ()
     assert [formed.size for formed in outcome.evidence.rounds("team-a/llm")] == [8, 4, 4, 8]
+
+
+def test_an_experiment_can_describe_the_modelled_cluster() -> None:
+    plan = read_scenario("""
+        name: x
+        target: {job: research/llm}
+        jobs: [{name: llm, namespace: research, pods: 2}, {name: eval, pods: 1}]
+        cluster: {spares: 5}
+        duration: 10m
+        chaos: [{kind: PodChaos, action: process-kill, mode: one}]
+    """).plan
+    assert ([str(job) for job in plan.jobs], plan.spare_nodes, plan.active_seconds, plan.faults) == (
+        ["research/llm", "default/eval"],
+        5,
+        600.0,
+        (),
+    )

@@ -304,3 +304,86 @@ def test_what_is_no_yaml_is_refused_with_its_line(text: str, line: int) -> None:
 def test_a_word_is_near_whatever_its_case() -> None:
     (problem,) = wrong("{name: x, jobs: [{name: llm, runtime: SHIPPED}]}")
     assert problem.endswith("did you mean 'shipped'?")
+
+
+@pytest.mark.parametrize(
+    ("chaos", "says"),
+    [
+        (
+            "{kind: PodChaos, at: 1m, action: process-kill, selector: {job: llm}, mode: one}",
+            "chaos[0].action: process-kill needs target, a job of a cluster; say container-kill",
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: cordon, duration: 1m, selector: {job: llm}, mode: one}",
+            "chaos[0].action: cordon needs target, a job of a cluster; say drain or no-capacity",
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: taint, duration: 1m, selector: {job: llm}, mode: one}",
+            "chaos[0].action: taint needs target, a job of a cluster; say monitored",
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: condition, duration: 1m, selector: {job: llm}, mode: one}",
+            "chaos[0].action: condition needs target, a job of a cluster; say unhealthy",
+        ),
+        (
+            "{kind: PodChaos, during: Rendezvous, action: pod-kill, selector: {job: llm}, mode: one}",
+            "chaos[0].during: needs target, a job of a cluster; say at",
+        ),
+        (
+            "{kind: TimeChaos, event: 5, during: Starting, timeOffset: 5m, selector: {controller: 0}}",
+            "chaos[0].during: means nothing to what affects a controller; leave it out",
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: drain, duration: 1m, selector: {job: llm}, mode: one, "
+            "taint: {value: x}}",
+            "chaos[0].taint: means nothing to drain; leave it out",
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: drain, selector: {job: llm}, mode: one}",
+            "chaos[0].duration: is missing: drain needs one",
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: drain, duration: 5, selector: {job: llm}, mode: one}",
+            "chaos[0].duration: Expected `str`, got `int`",
+        ),
+    ],
+)
+def test_chaos_that_only_an_experiment_has_is_refused_by_name(chaos: str, says: str) -> None:
+    assert wrong_chaos(chaos) == [says]
+
+
+def test_what_only_an_experiment_has_is_refused_without_a_target() -> None:
+    text = "{name: x, jobs: [{name: llm}], repeat: 2, hypothesis: {}, slo: {}, limits: {}}"
+    assert wrong(text) == [
+        f"{field}: means nothing without target; leave it out" for field in ("repeat", "hypothesis", "slo", "limits")
+    ]
+
+
+def test_a_file_without_jobs_and_target_is_refused() -> None:
+    assert wrong("{name: x}") == ["jobs: is missing; say which jobs there are, or target for an experiment"]
+
+
+def test_jobs_under_a_wrong_name_are_not_missing_too() -> None:
+    assert wrong("{name: x, jbos: [{name: llm}]}") == ["jbos: is no field; did you mean 'jobs'?"]
+
+
+def test_an_entry_that_is_none_is_reported_under_a_wrong_name_too() -> None:
+    assert wrong("{name: x, jobs: [{name: llm}], choas: [3]}") == [
+        "choas: is no field; did you mean 'chaos'?",
+        "chaos[0]: Expected `object`, got `int`",
+    ]
+
+
+def test_mistakes_of_an_experiment_and_of_its_modelled_cluster_are_reported_at_once() -> None:
+    text = """name: x
+target: {job: llm}
+jobs: [{name: lm, pods: 0}]
+chaos:
+- {kind: PodChaos, action: pod-kill, mode: fixed}
+"""
+    assert lines_and_paths(text) == [(2, "target.job"), (3, "jobs[0].pods"), (5, "chaos[0].value")]
+
+
+def test_a_wrong_target_hides_nothing_and_is_reported_once() -> None:
+    text = "{name: x, target: {job: a/b/c}, chaos: [{kind: NetworkChaos}], controllers: {replicas: 0}}"
+    assert sorted(path for _, path in lines_and_paths(text)) == ["chaos[0].kind", "controllers.replicas", "target.job"]
