@@ -410,6 +410,17 @@ def test_an_elastic_group_loses_a_rack_goes_on_and_grows_back() -> None:
     assert [formed.size for formed in outcome.evidence.rounds("team-a/llm")] == [8, 4, 4, 8]
 
 
+@pytest.mark.parametrize("path", sorted((EXAMPLES.parent / "chaos").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_experiment_is_a_trial_of_its_job_without_chaos(path: Path) -> None:
+    """The simulator says so, because a person could take the quiet trial for a passed drill."""
+    scenario = read_scenario(path.read_text(encoding="utf-8"))
+    assert [(str(job), job.runtime, job.pods, job.policy) for job in scenario.plan.jobs] == [
+        ("research/llm", PlannedRuntime.JOINED, 8, {"mode": "Enforce"})
+    ]
+    assert scenario.plan.faults == ()
+    assert any("the chaos of an experiment is not simulated" in warning for warning in scenario.warnings)
+
+
 def test_an_experiment_can_describe_the_modelled_cluster() -> None:
     plan = read_scenario("""
         name: x
