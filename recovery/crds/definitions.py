@@ -227,6 +227,13 @@ def _group() -> Definition:
             Column("Restarts", ".status.totals.restarts", "integer"),
             Column("Budget", ".status.budget.remaining", "integer", "Recoveries left in this window"),
             _AGE,
+            Column("Last-Proven", ".status.proof.provenAt", "date", "The latest recovery that is a proof", wide=True),
+            Column(
+                "Proven",
+                '.status.conditions[?(@.type=="RecoveryProven")].reason',
+                description="Whether that proof still counts",
+                wide=True,
+            ),
             Column("Reason", ".status.reason", wide=True),
             Column("Message", ".status.message", wide=True),
         ),

@@ -58,6 +58,7 @@ SAYS: dict[str, Schema] = {
         no_longer_than(ASSUME_DEAD_AFTER_MAX, "the group waits all that time")
     ),
     "spec.teardown.graceSeconds": integer(1, INT32_MAX) | {"nullable": True},
+    "spec.drill.maxAge": bounded_duration(longer_than_nothing("every proof would be too old at once")),
     "spec.timeouts.start": bounded_duration(longer_than_nothing("every start would be given up at once")),
     "spec.timeouts.resume": bounded_duration(),
     "spec.timeouts.rendezvous": bounded_duration(longer_than_nothing("every rendezvous would be given up at once")),

@@ -38,7 +38,7 @@ from recovery.core.diagnosis.finish_overdue import (
 )
 from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
 from recovery.core.fleet.storm import seen_at_the_end
-from recovery.core.incident import budget, fencing, lifecycle, phases, requests
+from recovery.core.incident import budget, fencing, lifecycle, phases, proofs, requests
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import paused, unread, unwatched
@@ -65,7 +65,7 @@ from recovery.core.plan.actions import (
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.parts import answer, message_of
-from recovery.core.plan.status_conditions import budget_has_news, summarise
+from recovery.core.plan.status_conditions import budget_has_news, proof_has_news, summarise
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
@@ -96,20 +96,27 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     ):
         return Plan(ledger, plan.reason, plan.message, actions=(ReadLive(),))
     observed = _observed(context, plan)
-    news = _observed_anything_new(ledger, observed) or budget_has_news(ledger, policy, now)
+    proven = proofs.found(plan.ledger, snapshot, policy, now)
+    news = (
+        _observed_anything_new(ledger, observed)
+        or budget_has_news(ledger, policy, now)
+        or proof_has_news(ledger, proven)
+    )
     if plan.ledger == ledger and ledger.incident is None and not news:
         return plan
-    after = summarise(plan.ledger, workload, now, observed, policy)
+    after = summarise(plan.ledger, workload, now, observed, policy, proven)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
 
 
 def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
-    """The plan with its accounting of GPU time: what is released now, and what the fleet's totals still lack.
+    """The plan with its accounts: what the end of an incident proves, the GPU time that is released now, and what the
+    fleet's totals still lack.
 
     The totals wait for the end of an open incident, because no recovery waits for statistics.
     """
     plan = standing.followed(context, before, plan)
-    after = phases.mark_released(plan.ledger, context.snapshot, context.now)
+    after = proofs.noted(before, plan.ledger, context.snapshot, context.policy, context.now)
+    after = phases.mark_released(after, context.snapshot, context.now)
     if not after.uncounted or before.incident is not None or after.incident is not None:
         return msgspec.structs.replace(plan, ledger=after)
     count = CountIncidents(after.uncounted)
@@ -178,6 +185,7 @@ def _in_time(context: ReconcileContext, plan: Plan) -> Plan:
         kept_at,
         _budget_frees_at(context.policy, plan.ledger, context.now),
         crash_loop.ends_at(context, plan.ledger),
+        proofs.expires_at(plan.ledger, context.policy, context.now),
         plan.requeue_at,
     )
     requeue_at = min((moment for moment in moments if moment is not None), default=None)

@@ -65,6 +65,8 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     waiting_reason: str = ""
     """`state.waiting.reason`, such as ImagePullBackOff; empty if not waiting."""
     waiting_message: str = ""
+    image: str = ""
+    """Digest of the image that it runs (`imageID`, without the name of the repository). Empty: it has not started."""
     unhealthy_devices: tuple[str, ...] = ()
     """Devices that the kubelet reports as Unhealthy for this container (`allocatedResourcesStatus`, KEP-4680), those of
     DRA claims included: `nvidia.com/gpu: GPU-1f2e`, with the driver's message after it if there is one."""

@@ -64,3 +64,5 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """`inPlace` of the policy. None: it is not enabled."""
     reset_after_seconds: float = 0.0
     """`backoff.resetAfter` in seconds."""
+    policy_digest: str = ""
+    """A hash of the fields of the policy that decide about recoveries. Empty: the incident is older than this field."""

@@ -7,17 +7,21 @@ import msgspec
 from recovery.core.diagnosis.group_conditions import CRASH_LOOP, GroupCondition
 from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
+from recovery.core.incident.proofs import RECOVERY_PROVEN
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.group_totals import BudgetState
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.ledger_condition import LedgerCondition
-from recovery.core.model.reason import Reason
+from recovery.core.model.reason import Explanation, Reason
 from recovery.core.model.standing import Standing
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
+from recovery.core.sentences import render
 from recovery.core.sentences.standing import sentence_of
 
 BUDGET_EXHAUSTED = "BudgetExhausted"
+_PROVEN = {Reason.RECOVERY_PROVEN: "True", Reason.PROOF_EXPIRED: "False", Reason.PROOF_OUTDATED: "False"}
+"""The status of the condition RecoveryProven by its reason. Any other reason leaves it Unknown."""
 
 
 def summarise(
@@ -26,12 +30,14 @@ def summarise(
     now: datetime,
     observed: tuple[GroupCondition, ...] | None = None,
     policy: Policy | PolicyError | None = None,
+    proven: Explanation | None = None,
 ) -> Ledger:
     """The ledger with its columns and conditions up to date. The same facts give the same ledger.
 
     `observed`: the conditions that the pods show. None: the pods were not examined, and the known conditions stay.
     `policy`: its budget applies between incidents. An incident has pinned its own. Without a usable policy, the known
     budget stays.
+    `proven`: what is known about the recovery of the group. None: that was not examined, and the known condition stays.
     """
     incident = ledger.incident
     open_ = incident if incident is not None and incident.closing is None else None
@@ -57,7 +63,10 @@ def summarise(
     if terms is not None:
         left = _budget(ledger.budget, terms.budget_limit, terms.budget_window, now)
         shown = msgspec.structs.replace(shown, budget=left)
-    own = _conditions(shown, open_, workload, now, exhausted=_exhausted(shown, open_, terms))
+    own = (
+        *_conditions(shown, open_, workload, now, exhausted=_exhausted(shown, open_, terms)),
+        *_about_proof(shown, proven, now),
+    )
     return msgspec.structs.replace(shown, conditions=(*own, *_observed(shown, own, observed, now)))
 
 
@@ -81,6 +90,22 @@ def budget_has_news(ledger: Ledger, policy: Policy | PolicyError | None, now: da
         return False
     left = budget.remaining(ledger.budget, terms.budget_limit, terms.budget_window, now)
     return ledger.budget.limit != terms.budget_limit or _said_exhausted(ledger) != (left == 0)
+
+
+def proof_has_news(ledger: Ledger, proven: Explanation | None) -> bool:
+    """Between incidents: the ledger has a proof, and does not show what is known about it now."""
+    if ledger.proof is None or proven is None:
+        return False
+    said = next((each for each in ledger.conditions if each.type == RECOVERY_PROVEN), None)
+    return said is None or (said.reason, said.message) != (proven.reason, render(proven))
+
+
+def _about_proof(ledger: Ledger, proven: Explanation | None, now: datetime) -> tuple[LedgerCondition, ...]:
+    known = next((each for each in ledger.conditions if each.type == RECOVERY_PROVEN), None)
+    if proven is None:
+        return (known,) if known is not None else ()
+    status = _PROVEN.get(proven.reason, "Unknown")
+    return (_condition(known, RECOVERY_PROVEN, status, str(proven.reason), render(proven), now),)
 
 
 def _of_policy(ledger: Ledger, policy: Policy | PolicyError | None) -> Policy | None:

@@ -35,4 +35,5 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         if policy.in_place.enabled
         else None,
         reset_after_seconds=policy.backoff.reset_after.total_seconds(),
+        policy_digest=policy.digest,
     )

@@ -8,6 +8,7 @@ from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.durations import parse_duration
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
 from recovery.core.model.pinned_policy import PinnedElastic
+from recovery.core.model.proof import digest_of
 from recovery.core.model.reason import Explanation
 from recovery.core.model.rules import Rule
 from recovery.core.policy.enforcement import Enforcement, enforcement
@@ -20,7 +21,9 @@ from recovery.core.policy.spec import (
     OnTerminalFailure,
     PolicyError,
     PolicySpec,
+    ProofSpec,
     Restart,
+    Selector,
     WhileWaiting,
 )
 from recovery.core.policy.validation import config_problems, problems
@@ -134,6 +137,10 @@ class Policy(msgspec.Struct, frozen=True):
     """None: groups always restart with all of their nodes."""
     namespace: str = ""
     """Namespace of the RecoveryPolicy, whose rules a tenant may have written. Empty: a ClusterRecoveryPolicy."""
+    digest: str = ""
+    """A hash of the fields of the policy that decide about recoveries."""
+    proof_max_age: timedelta | None = None
+    """`drill.maxAge`. None: a proof never expires."""
 
 
 def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
@@ -193,7 +200,14 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         ),
         elastic=_elastic(spec.elastic) if spec.elastic is not None else None,
         namespace=facts.namespace,
+        digest=_digest(spec),
+        proof_max_age=None if spec.drill.max_age is None else parse_duration(spec.drill.max_age, "spec.drill.maxAge"),
     )
+
+
+def _digest(spec: PolicySpec) -> str:
+    """Which jobs the policy selects, and how old a proof may be, decides about no recovery."""
+    return digest_of(msgspec.structs.replace(spec, selector=Selector(), priority=0, drill=ProofSpec()))
 
 
 def _elastic(spec: ElasticSpec) -> PinnedElastic:

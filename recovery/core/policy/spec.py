@@ -232,6 +232,18 @@ class ElasticSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Whether a change of the size is charged to the budget."""
 
 
+class ProofSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """How long the last recovery of a job, from a drill or from a failure, proves that the job recovers.
+
+    It changes no decision. It decides when the condition RecoveryProven, `recovery status` and the alert
+    RecoveryNotProven ask for the next drill.
+    """
+
+    max_age: str | None = None
+    """How long a proof counts, such as 720h for 30 days. Must be longer than 0s. None: proofs never expire, and no
+    alert asks for one."""
+
+
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of a RecoveryPolicy or a ClusterRecoveryPolicy, as far as this version acts on it."""
 
@@ -260,3 +272,4 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     elastic: ElasticSpec | None = None
     """Lets a group continue with fewer nodes if lost ones are not replaced. None: it always waits for all of its
     nodes."""
+    drill: ProofSpec = ProofSpec()

@@ -45,6 +45,8 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     yield from _of_in_place(spec)
     if spec.elastic is not None:
         yield from _of_elastic(spec.elastic)
+    if spec.drill.max_age is not None:
+        yield from _no_time(spec.drill.max_age, "spec.drill.maxAge", "every proof would be too old at once")
     yield from _longer_than(SETTLE_MAX, spec.settle, "spec.settle", "no recovery begins while the cause settles")
     yield from _longer_than(
         ASSUME_DEAD_AFTER_MAX,

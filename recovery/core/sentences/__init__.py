@@ -5,7 +5,7 @@ detail changes the sentence, the text is a function of the details.
 """
 
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence
-from recovery.core.sentences import decision, diagnosis, drill, fleet, in_place, incident, plan, sizes
+from recovery.core.sentences import decision, diagnosis, drill, fleet, in_place, incident, plan, proof, sizes
 from recovery.core.sentences.text import Details, Text
 
 TEXTS: dict[Sentence | Reason, Text] = {
@@ -17,6 +17,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     **in_place.TEXTS,
     **sizes.TEXTS,
     **drill.TEXTS,
+    **proof.TEXTS,
 }
 
 

@@ -22,11 +22,4 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.DRILL_DISTURBED: "a failure that the drill did not cause fell into it: {what}",
     Reason.DRILL_DONE: "all repeats were run",
     Reason.DRILL_ABANDONED: "the client of the drill has not ended it before {expires}",
-    Reason.RECOVERY_PROVEN: "the group recovered in {seconds} s{at_step}, {how}",
-    Reason.PROOF_EXPIRED: "the last proof is of {proven}, older than {max_age}",
-    Reason.PROOF_OUTDATED: "the last proof is of {proven}; {what} changed since",
-    Reason.PROOF_NOT_VERIFIED: (
-        "the group recovered in {seconds} s, {how}, but only Ready pods show it; a joined probe or the agent proves it"
-    ),
-    Reason.NEVER_PROVEN: "the group has not recovered from a failure yet",
 }

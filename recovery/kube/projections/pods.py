@@ -39,6 +39,8 @@ _ON_ITS_WAY = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToS
 _EXIT_MESSAGE_MAX = 4096
 """The kubelet cuts a termination message to this length (`MaxPodTerminationMessageLogLength`); nothing else does."""
 _DEVICE_MESSAGE_MAX = 128
+_DIGEST_MAX = 256
+"""A runtime writes the name of an image and its digest, or only a digest. A digest has 71 characters."""
 _KUEUE_PODSET = "kueue.x-k8s.io/podset-"
 _MESSAGE_MAX = 1024
 """How much is kept of the messages of a pod, its conditions and waiting containers: enough for a sentence to quote."""
@@ -136,6 +138,7 @@ class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     restart_count: int = 0
     ready: bool = False
+    image_id: str = msgspec.field(name="imageID", default="")
     state: _ContainerState = _ContainerState()
     last_state: _ContainerState = _ContainerState()
     allocated_resources_status: list[_ResourceStatus] = []
@@ -253,6 +256,7 @@ def _container(raw: _ContainerStatus) -> ContainerFacts:
         last_exit=_exit(last.terminated),
         waiting_reason=intern(state.waiting.reason) if state.waiting is not None else "",
         waiting_message=state.waiting.message[:_MESSAGE_MAX] if state.waiting is not None else "",
+        image=intern(raw.image_id.rpartition("@")[2][:_DIGEST_MAX]),
         unhealthy_devices=_unhealthy(raw.allocated_resources_status) if raw.allocated_resources_status else (),
     )
 

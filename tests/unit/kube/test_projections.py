@@ -49,7 +49,7 @@ class TestPods:
             ready=True,
             ready_since=at("09:27:54"),
             grace_seconds=30,
-            containers=(ContainerFacts(name="node", ready=True, running_since=at("09:27:54")),),
+            containers=(ContainerFacts(name="node", ready=True, running_since=at("09:27:54"), image="sha256:1"),),
             demand=Demand(tolerations=WHILE_SILENT, gpus=8),
         )
         assert entry.value.facts.running
@@ -126,6 +126,20 @@ class TestPods:
         (container,) = decode_pod(changed("pod_pending", status__containerStatuses=[ended])).value.facts.containers
         assert container.exit is not None
         assert (len(container.exit.message), container.exit.message[-10:]) == (4096, "CUDA error")
+
+    @pytest.mark.parametrize(
+        ("image_id", "digest"),
+        [
+            ("docker.io/library/train@sha256:1a2b", "sha256:1a2b"),
+            ("docker-pullable://train@sha256:1a2b", "sha256:1a2b"),
+            ("sha256:1a2b", "sha256:1a2b"),
+            ("", ""),
+        ],
+    )
+    def test_the_digest_of_an_image_is_kept_whatever_its_repository(self, image_id: str, digest: str) -> None:
+        (status,) = json.loads(fixture("pod_running"))["status"]["containerStatuses"]
+        raw = changed("pod_running", status__containerStatuses=[status | {"imageID": image_id}])
+        assert decode_pod(raw).value.facts.containers[0].image == digest
 
     def test_devices_that_its_kubelet_calls_unhealthy(self) -> None:
         """KEP-4680; Unknown is the state after a device plugin has stopped."""

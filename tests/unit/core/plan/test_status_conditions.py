@@ -35,6 +35,7 @@ def test_while_an_incident_is_open() -> None:
         "Recovering": ("True", "Decided"),
         "BudgetExhausted": ("False", "BudgetLeft"),
         "Paused": ("False", "NotPaused"),
+        "RecoveryProven": ("Unknown", "NeverProven"),
     }
 
 
