@@ -21,6 +21,7 @@ from recovery.cli.exit_codes import print_error
 from recovery.cli.explain_kueue import concerns_kueue, kueue_lines
 from recovery.cli.formatting import AccountOutput, age, moment, print_data, printable
 from recovery.cli.job_lookup import absence, title_of
+from recovery.cli.proof_words import proof_line
 from recovery.cli.status_rows import JobRow, as_data, job_row, ledger_problem, stamp
 from recovery.core.decision import crash_loop
 from recovery.core.decision.decide import decide
@@ -44,6 +45,7 @@ from recovery.kube.cluster_reader import JobReading, read_job, with_fleet
 from recovery.kube.incident_records import read_incident
 from recovery.kube.kueue_workloads import KueueReading, read_kueue_workloads
 from recovery.report.enforce_words import enforce_sentence
+from recovery.report.proof_account import proof_account
 
 
 def show_explanation(
@@ -192,6 +194,12 @@ class _Explanation:
         """In mode Enforce, what Enforce would have done is no longer of interest."""
         return self._selection.policy is not None and self._selection.policy.mode is Mode.ENFORCE
 
+    @property
+    def _asks_for_proof(self) -> bool:
+        """The group has recovered before, or its policy asks for a proof that it does."""
+        policy = self._selection.policy
+        return self._ledger.proof is not None or (policy is not None and policy.proof_max_age is not None)
+
     def _not_asked(self) -> str:
         """What the decision leaves out. Empty: nothing."""
         left_out = self._decided_by_fleet and self._reading.snapshot.fleet is None
@@ -211,6 +219,8 @@ class _Explanation:
         ledger, now = self._ledger, self._now
         print(f"{title_of(self._key, self._workload)}, created {age(self._workload.created_at, now)} ago")
         print(printable(explain_lines.protection_line(self._protection())))
+        if self._asks_for_proof:
+            print(printable(proof_line(proof_account(ledger), now)))
         _print("Policy", explain_lines.policy_lines(self._selection, ledger, now))
         _print("Now", self._readiness_lines())
         self._print_if_any("Kueue", self._kueue_lines())

@@ -19,6 +19,7 @@ from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.ports import RECOVERY_GROUPS, ApiClient, ForbiddenError
 from recovery.report.broken_time import broken_time_of
 from recovery.report.formats import ReportFormat
+from recovery.report.proof_account import proof_account
 from recovery.report.rendering import rendered
 from recovery.report.reports import AnyReport, RecordsFound, fleet_report, incident_report, job_report
 
@@ -108,6 +109,11 @@ async def _read(client: ApiClient, namespace: str | None, now: datetime, left_ou
         records=(*(record for each in ledgers for record in _open(each)), *recorded.records),
         unreadable=len(recorded.undecodable) + len(groups.undecodable) + len(unreadable),
         broken=tuple(time for each in ledgers if each.readable and (time := broken_time_of(each, now)) is not None),
+        proofs={
+            GroupKey(each.namespace, each.group): proof
+            for each in ledgers
+            if each.readable and (proof := proof_account(each.ledger)) is not None
+        },
     )
 
 

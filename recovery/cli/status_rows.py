@@ -10,6 +10,7 @@ from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.controller_lease import Leader
 from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
 from recovery.cli.next_step import Need, NextStep, need_of, next_step, to_judge
+from recovery.cli.proof_words import proof_cell
 from recovery.cli.readiness import BROKEN, PAUSED, STARTING, UNREADABLE, Readiness, readiness_of
 from recovery.core.decision.protection import protection
 from recovery.core.diagnosis.group_conditions import UNDECODABLE
@@ -31,9 +32,22 @@ from recovery.core.sentences.protection import remedy, sentence
 from recovery.core.sentences.standing import sentence_of
 from recovery.kube.cluster_reader import Fleet
 from recovery.report.enforce_words import enforce_account
+from recovery.report.proof_account import ProofAccount, proof_account
 
 HEADER = ("JOB", "PHASE", "CAUSE", "SINCE", "IDLE-GPUS", "PROTECTED", "NEXT")
-WIDE_HEADER = (*HEADER, "STEP", "ACTION", "RESTARTS", "BUDGET", "POLICY", "KIND", "AGE", "REMEDY", "REASON")
+WIDE_HEADER = (
+    *HEADER,
+    "STEP",
+    "ACTION",
+    "RESTARTS",
+    "BUDGET",
+    "LAST-PROVEN",
+    "POLICY",
+    "KIND",
+    "AGE",
+    "REMEDY",
+    "REASON",
+)
 _WIDTHS = {
     "NAMESPACE": Narrowing(12, 9),
     "JOB": Narrowing(24, 8),
@@ -117,6 +131,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """The estimate for its incidents in mode Observe."""
     leader: Leader
     """Whether a controller leads."""
+    proof: ProofAccount | None
+    """The latest proof that the job recovers. None: there is none."""
     nodes: int | None = None
     """The nodes of an elastic group that wants more. None: it has all of them."""
     wanted_nodes: int | None = None
@@ -231,6 +247,7 @@ def job_row(
         nodes=size.nodes if size is not None else None,
         wanted_nodes=size.wanted_nodes if size is not None else None,
         leader=leader,
+        proof=proof_account(known),
         training_step=known.training_step,
         step_to_pass=_step_to_pass(known),
         quota_reserved=size is not None and sizes.quota_kept(workload, size.wanted_nodes) is not None,
@@ -376,6 +393,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "restarts": row.restarts,
         "trainingStep": _step_data(row.training_step),
         "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
+        "proof": msgspec.to_builtins(row.proof),
         "policy": {"kind": row.policy_kind, "name": row.policy, "mode": row.mode},
         "paused": row.paused,
         "suspendedBy": row.suspended_by,
@@ -450,6 +468,7 @@ def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) ->
         row.action,
         str(row.restarts),
         f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
+        proof_cell(row.proof, now),
         _policy_words(row),
         row.kind,
         age(row.created_at, now),

@@ -1,7 +1,7 @@
 """The three reports: of one incident, of a job, of the fleet. Their fields are the JSON (docs/reports.md)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TypeAlias
@@ -14,6 +14,7 @@ from recovery.core.model.incident_record import IncidentRecord
 from recovery.report.broken_time import BrokenTime
 from recovery.report.group_totals import GroupTotals, totals_of
 from recovery.report.incident_account import IncidentAccount, account_of
+from recovery.report.proof_account import ProofAccount
 
 SCHEMA_VERSION = 1
 WORST_MAX = 10
@@ -30,6 +31,8 @@ class RecordsFound(msgspec.Struct, frozen=True, rename="camel"):
     ledgers_read: bool = True
     """False: open incidents are missing, because RecoveryGroups may not be listed."""
     broken: tuple[BrokenTime, ...] = ()
+    """From ledgers."""
+    proofs: Mapping[GroupKey, ProofAccount] = {}
     """From ledgers."""
 
 
@@ -65,6 +68,8 @@ class JobReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report",
     """TrainJob or JobSet. Empty: no record says."""
     coverage: Coverage
     totals: GroupTotals
+    proof: ProofAccount | None
+    """The latest proof that the job recovers. None: there is none, or it was not read."""
     incidents: tuple[IncidentAccount, ...]
     """The newest first."""
 
@@ -147,6 +152,7 @@ def job_report(key: GroupKey, found: RecordsFound, now: datetime) -> JobReport:
         workload_kind=kinds[0] if kinds else "",
         coverage=_coverage(mine, found, None),
         totals=totals_of(accounts, [each for each in found.broken if each.job == key]),
+        proof=found.proofs.get(key),
         incidents=accounts,
     )
 

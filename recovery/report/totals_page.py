@@ -24,6 +24,7 @@ from recovery.report.group_totals import GroupTotals
 from recovery.report.incident_account import outcome_words
 from recovery.report.incident_page import FOOTER, TONES, incident_sections
 from recovery.report.platform_page import sums_table
+from recovery.report.proof_account import ProofAccount
 from recovery.report.reports import Coverage, FleetReport, JobReport
 from recovery.report.words import counted, duration_words, gpu_hours, moment_words, percent, utc_cell
 
@@ -35,7 +36,7 @@ def job_document(report: JobReport) -> ReportDocument:
     """The report of a job as a document."""
     kind = report.workload_kind or "Job"
     sections: list[DocumentSection | None] = [
-        section("Summary", *_summary(report.totals), *_coverage(report.coverage)),
+        section("Summary", *_summary(report.totals), _proof(report.proof), *_coverage(report.coverage)),
         *_cost_sections(report.totals),
         section("Incidents", _job_incidents(report)),
     ]
@@ -102,6 +103,16 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
             f"{counted(totals.still_broken_incidents, 'incident')} closed although ranks hung. What the groups lost "
             f"after that counts as {BROKEN_SECONDS}, except for jobs that have been deleted since."
         )
+
+
+def _proof(proof: ProofAccount | None) -> Paragraph | None:
+    """None: nothing is known of a proof."""
+    if proof is None:
+        return None
+    counts = "proves that the job recovers" if proof.counts else "no longer proves that the job recovers"
+    if not proof.verified:
+        counts = "does not prove that the job recovers"
+    return Paragraph(f"The recovery that ended at {moment_words(proof.proven_at)} {counts}: {proof.message}.")
 
 
 def _lost_steps(totals: GroupTotals) -> tuple[KeyFigure, ...]:
