@@ -19,6 +19,7 @@ _GPUS = job_series("recovery_job_gpus")
 _PROGRESS_AT = job_series("recovery_job_progress_timestamp_seconds")
 _PROGRESS = job_series("recovery_job_progress_ratio")
 _NOT_STARTED = job_series("recovery_gpus_not_started")
+_PROOF_VALID = job_series("recovery_proof_valid")
 _SMALLER_SINCE = job_series("recovery_group_reduced_start_timestamp_seconds")
 
 OVERDUE_SECONDS = 600
@@ -28,6 +29,7 @@ LOW_SHARE = 0.25
 LOOP_RESTARTS = 3
 STALLED_SECONDS = 1800
 SMALLER_SECONDS = 3600
+NOT_PROVEN_SECONDS = 3600
 SEEN_SLACK_SECONDS = 60
 """A member may have died this long after the last sample in which its incident was open."""
 
@@ -194,5 +196,16 @@ JOB_ALERTS = (
         f"It grows by itself once there is room. {_EXPLAIN}",
         per_job=True,
         explained_by=("RecoveryCircuitBreakerOpen", "RecoveryPaused"),
+    ),
+    Alert(
+        name="RecoveryNotProven",
+        expr=f"{_PROOF_VALID} == 0",
+        # A job that has just started can be drilled within that time, and a recovery in progress becomes a proof.
+        for_seconds=NOT_PROVEN_SECONDS,
+        severity=AlertSeverity.INFO,
+        summary=f"Nothing proves that {_JOB} recovers from a failure.",
+        description=f"The policy of {_JOB} asks for a proof (drill.maxAge). There is none, it is too old, or the "
+        f"runtime, the policy or the image has changed since. {_EXPLAIN} Then run a drill.",
+        per_job=True,
     ),
 )

@@ -358,9 +358,20 @@ def _controller() -> list[AnyPanel]:
                 BoardColumn("kind", "Kind"),
                 BoardColumn("mode", "Mode"),
             ],
-            width=16,
+            width=12,
             height=5,
             if_none="No policy selects such a job",
+        ),
+        one_number(
+            "Last proven",
+            "How long ago a recovery, from a drill or from a failure, has shown that the job recovers. With several"
+            " jobs chosen, the longest time. See the runbook of RecoveryNotProven.",
+            f"time() - min({of_jobs('proven_timestamp_seconds')})",
+            unit="s",
+            steps=((None, NEUTRAL),),
+            if_none="Never",
+            width=6,
+            height=5,
         ),
         one_number(
             "Controller",
@@ -379,7 +390,7 @@ def _controller() -> list[AnyPanel]:
                     }
                 )
             ],
-            width=8,
+            width=6,
             height=5,
         ),
     ]

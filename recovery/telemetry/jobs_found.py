@@ -14,7 +14,7 @@ from recovery.core.diagnosis.membership import member_jobs, members_ready
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.selection import applicable
-from recovery.core.policy.spec import PolicyError
+from recovery.core.policy.spec import Mode, PolicyError
 from recovery.ports import GroupStore
 from recovery.telemetry.catalogue.label_values import NO_MODE
 
@@ -35,6 +35,8 @@ class FoundJob(msgspec.Struct, frozen=True):
     budget_limit: int = 0
     budget_window: timedelta | None = None
     """None: there is no usable policy."""
+    asks_for_proof: bool = False
+    """The policy acts, and wants a proof of a limited age that the job recovers."""
 
 
 class FoundJobs:
@@ -106,5 +108,9 @@ def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob 
     if not isinstance(policy, Policy):
         return found
     return msgspec.structs.replace(
-        found, mode=policy.mode.lower(), budget_limit=policy.budget_limit, budget_window=policy.budget_window
+        found,
+        mode=policy.mode.lower(),
+        budget_limit=policy.budget_limit,
+        budget_window=policy.budget_window,
+        asks_for_proof=policy.mode is Mode.ENFORCE and policy.proof_max_age is not None,
     )

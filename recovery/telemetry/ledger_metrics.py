@@ -23,7 +23,7 @@ from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.facts import GroupKey, Progress
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import Incident, Ledger, Phase
-from recovery.core.plan.status_conditions import in_crash_loop
+from recovery.core.plan.status_conditions import in_crash_loop, is_proven
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.agent_rendezvous import PROCESSES_RUN, meets_now
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
@@ -184,6 +184,8 @@ class LedgerCollector(Collector):
             (of_jobs.BUDGET_REMAINING, lambda job: {(): _budget(job, now)[0]}),
             (of_jobs.BUDGET_LIMIT, lambda job: {(): _budget(job, now)[1]}),
             (of_jobs.CRASH_LOOP, lambda job: {(): 1.0} if in_crash_loop(job.ledger) else {}),
+            (of_jobs.PROVEN_TIMESTAMP, _proven_timestamp),
+            (of_jobs.PROOF_VALID, _proof_valid),
         )
         for record, values in of_all:
             yield from _filled(record, jobs, values)
@@ -331,6 +333,17 @@ def _failures(job: _Job) -> Samples:
     for name, count in job.ledger.totals.failures.items():
         counts[(known_class(name),)] += count
     return counts
+
+
+def _proven_timestamp(job: _Job) -> Samples:
+    proof = job.ledger.proof
+    return {(): proof.proven_at.timestamp()} if proof is not None else {}
+
+
+def _proof_valid(job: _Job) -> Samples:
+    """A job that has ended, or has not started, needs no proof."""
+    runs = job.found.members_ready > 0 or open_incident(job.ledger) is not None
+    return {(): float(is_proven(job.ledger))} if job.found.asks_for_proof and runs else {}
 
 
 def _incident_start(job: _Job) -> Samples:

@@ -334,6 +334,7 @@ _OF_JOB: Mapping[str, Check] = {
     "Time with fewer nodes": _is(lambda _: 0.0),
     "GPU time gained": _is(lambda _: 0.0),
     "Policy": _is(lambda _: 1),
+    "Last proven": _between(0, 7200),
     "Controller": _is(lambda _: 0),
 }
 EXPECTED = {"fleet": _FLEET, "job": _OF_JOB}
@@ -392,14 +393,15 @@ _NOT_RECORDED = frozenset(
         "recovery_group_reduced_start_timestamp_seconds",
         "recovery_group_failed_growths",
         "recovery_job_crash_loop",
+        "recovery_proof_valid",
         "recovery_agent_reports_total",
         "recovery_agent_jobs",
         "recovery_agent_report_seconds",
         "recovery_agent_certificate_expiry_timestamp_seconds",
     }
 )
-"""In the recording no watch ends early, no group continues with fewer nodes, none is in a crash loop, and no endpoint
-answers the agents."""
+"""In the recording no watch ends early, no group continues with fewer nodes, none is in a crash loop, no policy asks
+for a proof, and no endpoint answers the agents."""
 
 
 @pytest.mark.parametrize("record", CATALOGUE, ids=lambda record: str(record.name))

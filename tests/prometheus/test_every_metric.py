@@ -47,6 +47,8 @@ ABSENT = {
     "recovery_group_failed_growths",
     # No JobSet restarts its group again and again. tests/cluster/test_crash_loops.py has one that does.
     "recovery_job_crash_loop",
+    # No policy asks for a proof that its jobs recover.
+    "recovery_proof_valid",
 }
 
 

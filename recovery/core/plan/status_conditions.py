@@ -121,6 +121,11 @@ def in_crash_loop(ledger: Ledger) -> bool:
     return _says(ledger, CRASH_LOOP)
 
 
+def is_proven(ledger: Ledger) -> bool:
+    """A recovery proves that the group recovers, as of the latest write."""
+    return _says(ledger, RECOVERY_PROVEN)
+
+
 def _said_exhausted(ledger: Ledger) -> bool:
     return _says(ledger, BUDGET_EXHAUSTED)
 

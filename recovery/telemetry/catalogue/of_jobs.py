@@ -189,6 +189,23 @@ CRASH_LOOP = _of_job(
     "While the group is in a [crash loop](policy.md#crash-loops).",
     "recovery_job_crash_loop == 1",
 )
+PROVEN_TIMESTAMP = _of_job(
+    "proven_timestamp_seconds",
+    MetricType.GAUGE,
+    "seconds since the epoch",
+    "When the latest recovery ended that proves, or has proven, that the job recovers.",
+    "From the first such recovery on, also one that only Ready pods show; see "
+    "[what a proof says](chaos.md#what-a-proof-says).",
+    "time() - recovery_proven_timestamp_seconds > 30 * 86400",
+)
+PROOF_VALID = _of_job(
+    "proof_valid",
+    MetricType.GAUGE,
+    "0 or 1",
+    "1 while the condition RecoveryProven of the job is True. 0: the proof is too old, outdated, unverified or missing.",
+    "While a policy in mode Enforce sets `drill.maxAge`, and the job runs or has an open incident.",
+    "count(recovery_proof_valid == 0)",
+)
 JOB_PROGRESS = _of_job(
     "job_progress_ratio",
     MetricType.GAUGE,
@@ -283,6 +300,8 @@ OF_JOBS = (
     BUDGET_REMAINING,
     BUDGET_LIMIT,
     CRASH_LOOP,
+    PROVEN_TIMESTAMP,
+    PROOF_VALID,
     JOB_PROGRESS,
     JOB_PROGRESS_TIMESTAMP,
     GROUP_NODES,

@@ -63,6 +63,8 @@ def test_the_series_of_a_job_begin_at_0_when_a_policy_selects_it(store: HeldStor
         of_jobs.JOB_PROGRESS_TIMESTAMP,
         of_jobs.GPUS_NOT_STARTED,
         of_jobs.CRASH_LOOP,
+        of_jobs.PROVEN_TIMESTAMP,
+        of_jobs.PROOF_VALID,
     }
     of_smaller_groups = {
         of_jobs.GROUP_NODES,

@@ -66,6 +66,8 @@ NAMES = {
     "restart_budget_remaining": "gauge",
     "restart_budget_limit": "gauge",
     "job_crash_loop": "gauge",
+    "proven_timestamp_seconds": "gauge",
+    "proof_valid": "gauge",
     "reconcile_duration_seconds": "histogram",
     "reconcile_errors": "counter",
     "workqueue_depth": "gauge",
