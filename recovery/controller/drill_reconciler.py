@@ -37,7 +37,11 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 REVIEW_SECONDS = 1.0
-"""Between two reviews. A client waits for the answer before it does anything to a pod."""
+"""Between two reviews while a drill runs. Its client waits for the answer before it does anything to a pod."""
+IDLE_SECONDS = 5.0
+"""Between two reviews while none runs."""
+TAKE_BACK_SECONDS = 30.0
+"""Between two looks at all nodes."""
 SWEEP_SECONDS = 600.0
 """Between two searches for drills to delete."""
 REFUSED_SECONDS = 60.0
@@ -54,6 +58,7 @@ class DrillReconciler:
         self._store = store
         self._clock = clock
         self._swept_at_seconds = float("-inf")
+        self._looked_at_seconds = float("-inf")
         self._left: set[tuple[str, str]] = set()
         """Marks that were tried: the node, and the UID of the drill."""
         self._logged: type[Exception] | None = None
@@ -62,14 +67,16 @@ class DrillReconciler:
     async def run(self) -> None:
         """Review until cancelled, or until this process may no longer lead."""
         while True:
-            wait_seconds = REVIEW_SECONDS
+            wait_seconds = IDLE_SECONDS
             try:
                 await self.reconcile()
                 self._logged = None
+                if any(each.status.verdict is None for each in self._store.drills()):
+                    wait_seconds = REVIEW_SECONDS
             except NotLeadingError:
                 return
             except Exception as error:  # noqa: BLE001 - a failure here must not end the recoveries of groups
-                wait_seconds = REFUSED_SECONDS if isinstance(error, ForbiddenError) else REVIEW_SECONDS
+                wait_seconds = REFUSED_SECONDS if isinstance(error, ForbiddenError) else IDLE_SECONDS
                 self._say(error)
             await self._clock.sleep(wait_seconds)
 
@@ -132,7 +139,10 @@ class DrillReconciler:
     async def _take_back(self) -> None:
         """The time of a drill is over, and its marks are still on nodes: its client is gone. Each mark is tried once,
         because what the controller may not do, a person has to do."""
-        now = self._clock.now()
+        now, now_seconds = self._clock.now(), self._clock.monotonic_seconds()
+        if now_seconds - self._looked_at_seconds < TAKE_BACK_SECONDS:
+            return
+        self._looked_at_seconds = now_seconds
         for name, node in tuple(self._store.nodes().items()):
             mark = parsed_mark(node.annotations.get(NODE_MARK_ANNOTATION))
             if mark is None or now < mark.expires_at or (name, mark.uid) in self._left:

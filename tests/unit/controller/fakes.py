@@ -9,8 +9,9 @@ import msgspec
 from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
 from recovery.core.model.config import ConfigFacts
+from recovery.core.model.drill import DrillFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, Incident, Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
@@ -220,6 +221,15 @@ class FakeStore:
 
     def config(self) -> ConfigFacts | None:
         return None
+
+    def drills(self) -> Iterable[DrillFacts]:
+        return ()
+
+    def saw_drill(self, body: bytes) -> None:
+        raise NotImplementedError
+
+    async def read_incidents_live(self, namespace: str, workload_uid: str) -> Sequence[Incident]:
+        raise NotImplementedError
 
     async def read_config_live(self) -> ConfigFacts | None:
         return None

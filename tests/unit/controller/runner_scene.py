@@ -13,7 +13,9 @@ from recovery.controller.leadership import Leadership, SoleLeader
 from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.runner import Controller
 from recovery.core.model.config import ConfigFacts
+from recovery.core.model.drill import DrillFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
+from recovery.core.model.ledger import Incident
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
@@ -64,6 +66,15 @@ class Keys:
         return ()
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        raise NotImplementedError
+
+    def drills(self) -> Iterable[DrillFacts]:
+        return ()
+
+    def saw_drill(self, body: bytes) -> None:
+        raise NotImplementedError
+
+    async def read_incidents_live(self, namespace: str, workload_uid: str) -> Sequence[Incident]:
         raise NotImplementedError
 
     def stale(self) -> Mapping[str, datetime]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.controller.drill_reconciler import SWEEP_SECONDS, DrillReconciler
+from recovery.controller.drill_reconciler import SWEEP_SECONDS, TAKE_BACK_SECONDS, DrillReconciler
 from recovery.core.drill.node_marks import CORDON_MANAGER, marking
 from recovery.core.model.config import ConfigFacts, ConfigSpec, DrillsSpec
 from recovery.core.model.drill import (
@@ -308,11 +308,12 @@ async def test_what_a_dead_client_has_left_on_a_node_is_taken_back_when_its_time
     before = drills.mark_node(mark)
     await drills.reconciler.reconcile()
     assert drills.server.get(NODES, "gpu-0")["spec"] != before.get("spec", {}), "the drill runs"
-    drills.clock.seconds = 60
+    drills.clock.seconds = 10 + TAKE_BACK_SECONDS + 20
     await drills.reconciler.reconcile()
     after = drills.server.get(NODES, "gpu-0")
     assert after.get("spec") or before.get("spec") == {} or {}
     assert "annotations" not in after["metadata"]
+    drills.clock.seconds += TAKE_BACK_SECONDS
     await drills.reconciler.reconcile()
     assert len(drills.client.patched) == 1
 
@@ -326,6 +327,7 @@ async def test_a_condition_is_left_to_a_person_and_tried_once() -> None:
     drills.clock.seconds = 30
     with capture_logs() as said:
         await drills.reconciler.reconcile()
+        drills.clock.seconds += TAKE_BACK_SECONDS
         await drills.reconciler.reconcile()
     assert [line["log_level"] for line in said] == ["warning"]
     assert drills.client.patched == []

@@ -4,6 +4,7 @@ import pytest
 
 from recovery.cli.preflight import (
     ACCOUNTING,
+    DRILLS,
     ENFORCE,
     LOGS,
     NODE_LEASES,
@@ -29,7 +30,7 @@ OWN_GROUP = "recovery.trainjob.dev"
 CONTROLLER = {"kind": "ServiceAccount", "name": "recovery-controller", "namespace": "recovery-system"}
 ROLES = [
     *("recovery-observe", "recovery-node-leases", "recovery-enforce", "recovery-quarantine"),
-    *("recovery-viewer", "recovery-operator"),
+    *("recovery-viewer", "recovery-operator", "recovery-drill"),
 ]
 
 
@@ -77,12 +78,14 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
         (OWN_GROUP, "clusterrecoverypolicies/status"),
         (OWN_GROUP, "recoveryincidents"),
         (OWN_GROUP, "recoveryincidents/status"),
+        (OWN_GROUP, "recoverydrills"),
+        (OWN_GROUP, "recoverydrills/status"),
         ("", "events"),
     }
 
 
 def test_the_controller_asks_at_its_start_for_exactly_what_the_roles_grant() -> None:
-    assert as_rights((*OBSERVE, *ACCOUNTING, *POLICY_STATUS, *RECORDS)) == rights(role("recovery-observe"))
+    assert as_rights((*OBSERVE, *ACCOUNTING, *POLICY_STATUS, *RECORDS, *DRILLS)) == rights(role("recovery-observe"))
     assert as_rights(ENFORCE) == rights(role("recovery-enforce"))
     assert as_rights(QUARANTINE) == rights(role("recovery-quarantine"))
     leader = only("rbac", "Role", "recovery-leader")
@@ -199,6 +202,15 @@ def test_users_read_everything_of_ours_and_write_only_policies() -> None:
     assert written("recovery-operator") == {(OWN_GROUP, "recoverypolicies"), (OWN_GROUP, "recoveryincidents")}
     incidents = {verb for _, resource, verb in rights(role("recovery-operator")) if resource == "recoveryincidents"}
     assert incidents == {"delete", "deletecollection"}, "a record is removed or kept, never changed"
+
+
+def test_only_a_role_of_its_own_may_run_drills_and_none_may_write_their_verdict() -> None:
+    """Who names a pod in a RecoveryDrill can make its failure cost nothing."""
+    granted = {verb for _, _, verb in rights(role("recovery-drill"))}
+    assert granted == {"create", "get", "list", "watch", "patch"}
+    assert written("recovery-drill") == {(OWN_GROUP, "recoverydrills")}
+    labels = role("recovery-drill")["metadata"]["labels"]
+    assert not any("aggregate-to" in label for label in labels)
 
 
 @pytest.mark.parametrize(("name", "into"), [("recovery-viewer", "view"), ("recovery-operator", "edit")])

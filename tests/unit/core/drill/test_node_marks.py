@@ -51,7 +51,9 @@ class OneNode:
     def state(self) -> Any:
         """The node without its version and its managers."""
         metadata = {
-            name: value for name, value in self.body["metadata"].items() if name not in {"resourceVersion", "managedFields"}
+            name: value
+            for name, value in self.body["metadata"].items()
+            if name not in {"resourceVersion", "managedFields"}
         }
         return {**self.body, "metadata": metadata}
 
