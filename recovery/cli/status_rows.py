@@ -12,6 +12,7 @@ from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
 from recovery.cli.next_step import Need, NextStep, need_of, next_step, to_judge
 from recovery.cli.proof_words import proof_cell
 from recovery.cli.readiness import BROKEN, PAUSED, STARTING, UNREADABLE, Readiness, readiness_of
+from recovery.cli.step_words import step_cell, step_data, step_to_pass
 from recovery.core.decision.protection import protection
 from recovery.core.diagnosis.group_conditions import UNDECODABLE
 from recovery.core.incident import budget, sizes
@@ -19,7 +20,7 @@ from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, RESUME_AT_ANNOTATION
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Phase
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Reason, Sentence, explained
@@ -249,16 +250,9 @@ def job_row(
         leader=leader,
         proof=proof_account(known),
         training_step=known.training_step,
-        step_to_pass=_step_to_pass(known),
+        step_to_pass=step_to_pass(known),
         quota_reserved=size is not None and sizes.quota_kept(workload, size.wanted_nodes) is not None,
     )
-
-
-def _step_to_pass(ledger: Ledger) -> int | None:
-    open_ = ledger.incident
-    if open_ is None or open_.training_steps is None or ledger.phase is not Phase.RESUMING:
-        return None
-    return open_.training_steps.before if open_.training_steps.absolute else None
 
 
 def _message(shown: str, workload: WorkloadFacts, seen: Readiness, broken: Broken | None, found: Protection) -> str:
@@ -391,7 +385,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "idleGPUs": row.idle_gpus,
         "size": _size_data(row),
         "restarts": row.restarts,
-        "trainingStep": _step_data(row.training_step),
+        "trainingStep": step_data(row.training_step),
         "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
         "proof": msgspec.to_builtins(row.proof),
         "policy": {"kind": row.policy_kind, "name": row.policy, "mode": row.mode},
@@ -464,7 +458,7 @@ def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) ->
     if not wide:
         return narrow
     more = (
-        _step_words(row),
+        step_cell(row.training_step, row.step_to_pass),
         row.action,
         str(row.restarts),
         f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
@@ -485,21 +479,6 @@ def _protection_words(found: Protection) -> str:
     if found.free_rules:
         return f"{IN_PART}: {found.reason}"
     return "yes" if found.protected else f"no: {found.reason}"
-
-
-def _step_words(row: JobRow) -> str:
-    """The step that all ranks have reached, and in Resuming the one that they must pass. Empty: not known."""
-    if row.training_step is None:
-        return ""
-    reached = str(row.training_step.lowest)
-    return f"{reached}/{row.step_to_pass}" if row.step_to_pass is not None else reached
-
-
-def _step_data(step: TrainingStep | None) -> dict[str, Any] | None:
-    """None: no agent has reported a step, or the job has had no incident, so nothing keeps its step."""
-    if step is None:
-        return None
-    return {"lowest": step.lowest, "highest": step.highest, "at": stamp(step.at), "absolute": step.absolute}
 
 
 def _policy_words(row: JobRow) -> str:

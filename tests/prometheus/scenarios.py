@@ -256,7 +256,6 @@ SCENARIOS: dict[str, Scenario] = {
     "RecoveryRestartLoop": Scenario(
         {job("group_restarts_total", scope="group"): "0x10 1x5 2x5 3x100"}, "20m10s", "25m10s", "95m10s", JOB_LABELS
     ),
-    "RecoveryNotProven": Scenario({job("proof_valid"): "1x4 0x80 1x20"}, "64m10s", "67m10s", "90m10s", JOB_LABELS),
     "RecoveryNotStarted": Scenario(
         {
             job("gpus_not_started", reason="Unschedulable"): "_x5 8x19 stale",
@@ -281,4 +280,5 @@ SCENARIOS: dict[str, Scenario] = {
     "RecoveryFewerNodes": Scenario(
         {job("group_reduced_start_timestamp_seconds"): "_x5 300x79 stale"}, "65m10s", "68m10s", "90m10s", JOB_LABELS
     ),
+    "RecoveryNotProven": Scenario({job("proof_valid"): "1x4 0x80 1x20"}, "64m10s", "67m10s", "90m10s", JOB_LABELS),
 }

@@ -15,7 +15,7 @@ from recovery.core.incident.standing import just_closed
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Incident, IncidentHandling, Ledger, Outcome
-from recovery.core.model.proof import Proof, ProvenSetup
+from recovery.core.model.proof import ProvenSetup, RecoveryProof
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
@@ -45,14 +45,14 @@ def noted(
     return msgspec.structs.replace(after, proof=found)
 
 
-def _proof_of(incident: Incident, snapshot: Snapshot) -> Proof | None:
+def _proof_of(incident: Incident, snapshot: Snapshot) -> RecoveryProof | None:
     """What the closed incident proves. None: nothing."""
     closing, steps, drill = incident.closing, incident.training_steps, incident.drill
     if closing is None or closing.outcome is not Outcome.RECOVERED or closing.still_broken:
         return None
     if incident.handling is not IncidentHandling.AUTOMATIC or incident.disruption_class in _NO_FAILURES:
         return None
-    return Proof(
+    return RecoveryProof(
         proven_at=closing.ended_at,
         seconds=round((closing.ended_at - incident.started_at).total_seconds(), 3),
         incident=incident.id,
@@ -89,7 +89,7 @@ def found(ledger: Ledger, snapshot: Snapshot, policy: Policy | PolicyError | Non
     return judge(proof, setup, _max_age(policy), now)
 
 
-def judge(proof: Proof, setup: ProvenSetup, max_age: timedelta | None, now: datetime) -> Explanation:
+def judge(proof: RecoveryProof, setup: ProvenSetup, max_age: timedelta | None, now: datetime) -> Explanation:
     """Whether the proof still counts under this setup. `max_age` None: no proof expires."""
     proven, changed = _moment(proof.proven_at), setup.changes(proof.setup)
     if changed:

@@ -20,7 +20,7 @@ from recovery.core.model.group_size import AvoidedNode, ElasticState
 from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.pinned_policy import PinnedPolicy
-from recovery.core.model.proof import Proof
+from recovery.core.model.proof import RecoveryProof
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
@@ -455,7 +455,7 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     oldest first, at most 20. The controller adds them as soon as the API server accepts the write."""
     folds: tuple[FoldedIncidents, ...] = ()
     """Incidents of mode Observe that share a RecoveryIncident with later ones of the same kind, at most 8."""
-    proof: Proof | None = None
+    proof: RecoveryProof | None = None
     """The latest recovery that shows that the group recovers. None: there was none yet."""
     conditions: tuple[LedgerCondition, ...] = ()
     writer: WriterLease | None = None

@@ -31,7 +31,7 @@ class ProvenSetup(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         return all(mine[name] or not others[name] for name in others)
 
 
-class Proof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class RecoveryProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A recovery that shows that the group recovers, from a drill or from a failure that nobody planned."""
 
     proven_at: datetime

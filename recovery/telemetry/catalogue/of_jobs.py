@@ -202,7 +202,7 @@ PROOF_VALID = _of_job(
     "proof_valid",
     MetricType.GAUGE,
     "0 or 1",
-    "1 while the condition RecoveryProven of the job is True. 0: the proof is too old, outdated, unverified or missing.",
+    "1 while the proof that the job recovers counts. 0: it is too old, outdated, unverified or missing.",
     "While a policy in mode Enforce sets `drill.maxAge`, and the job runs or has an open incident.",
     "count(recovery_proof_valid == 0)",
 )

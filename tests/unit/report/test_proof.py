@@ -9,17 +9,17 @@ from recovery.core.incident.proofs import RECOVERY_PROVEN
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.ledger_condition import LedgerCondition
-from recovery.core.model.proof import Proof
+from recovery.core.model.proof import RecoveryProof
 from recovery.report.formats import ReportFormat
 from recovery.report.proof_account import ProofAccount, proof_account
 from recovery.report.rendering import rendered
 from recovery.report.reports import job_report
 from tests.unit.report.records import BEGAN, LLM, NOW, found, record
 
-PROOF = Proof(BEGAN, 45.2, "0d2f5c9e-1", verified=True, source="agent", step=1200, run="one-pod-x7k2p")
+PROOF = RecoveryProof(BEGAN, 45.2, "0d2f5c9e-1", verified=True, source="agent", step=1200, run="one-pod-x7k2p")
 
 
-def account(reason: str, status: str, proof: Proof = PROOF) -> ProofAccount:
+def account(reason: str, status: str, proof: RecoveryProof = PROOF) -> ProofAccount:
     said = LedgerCondition(RECOVERY_PROVEN, status, reason, "why it counts or not", NOW)
     found_ = proof_account(Ledger(proof=proof, conditions=(said,)))
     assert found_ is not None
@@ -41,7 +41,7 @@ def test_the_summary_says_that_it_no_longer_does(reason: str) -> None:
 
 
 def test_the_summary_says_that_ready_pods_prove_nothing() -> None:
-    unverified = Proof(BEGAN, 45.2, "0d2f5c9e-1", source="ready")
+    unverified = RecoveryProof(BEGAN, 45.2, "0d2f5c9e-1", source="ready")
     assert "does not prove that the job recovers" in page(account("ProofNotVerified", "Unknown", unverified))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from recovery.core.incident.proofs import RECOVERY_PROVEN
 from recovery.core.model.ledger_condition import LedgerCondition
-from recovery.core.model.proof import Proof
+from recovery.core.model.proof import RecoveryProof
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import applicable
 from recovery.core.policy.spec import Mode, PolicySpec, ProofSpec
@@ -17,7 +17,7 @@ from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape
 
 VALID = "recovery_proof_valid"
 TIMESTAMP = "recovery_proven_timestamp_seconds"
-PROOF = Proof(BEGIN + timedelta(seconds=45), 45.0, "11111111-1", verified=True)
+PROOF = RecoveryProof(BEGIN + timedelta(seconds=45), 45.0, "11111111-1", verified=True)
 STATES = {
     "RecoveryProven": ("True", 1.0),
     "ProofExpired": ("False", 0.0),
@@ -39,7 +39,7 @@ def runs(store: HeldStore, metrics: Telemetry, *, pods: int) -> None:
     metrics.facts_read(KEY, snapshot, applicable(store.policies(KEY.namespace), workload()))
 
 
-def says(store: HeldStore, reason: str, *, proof: Proof | None = PROOF) -> None:
+def says(store: HeldStore, reason: str, *, proof: RecoveryProof | None = PROOF) -> None:
     known = store.groups[UID]
     condition = LedgerCondition(RECOVERY_PROVEN, STATES[reason][0], reason, "", BEGIN)
     ledger = msgspec.structs.replace(known.ledger, conditions=(condition,), proof=proof)

@@ -9,7 +9,7 @@ import pytest
 from recovery.core.model.agent_facts import AgentRendezvous
 from recovery.core.model.drill import DrillRef
 from recovery.core.model.ledger import IncidentHandling, Ledger, Outcome
-from recovery.core.model.proof import Proof
+from recovery.core.model.proof import RecoveryProof
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError
@@ -52,7 +52,7 @@ def recovered(
     return controller, whole
 
 
-def proof_of(controller: Controller) -> Proof:
+def proof_of(controller: Controller) -> RecoveryProof:
     assert controller.ledger.proof is not None
     return controller.ledger.proof
 
