@@ -19,7 +19,7 @@ from recovery.core.decision.teardown import claimed_jobs
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_again
 from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis.membership import failing, group_runs_whole, member_jobs, restarts_of
-from recovery.core.incident import lifecycle, phases
+from recovery.core.incident import drills, lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import ended, suspended
@@ -183,8 +183,10 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
 
 def _is_free(context: ReconcileContext, ledger: Ledger) -> bool:
     """A restart of ours would not be charged for this loss. Such losses are no crash loop, whatever restarts the group:
-    a rule says so or leaves them to Kubernetes, or the scheduler preempts pods."""
+    a drill caused them, a rule says so or leaves them to Kubernetes, or the scheduler preempts pods."""
     open_ = ledger.current_incident
+    if drills.not_repaired(ledger):
+        return True
     rule = next((rule for rule in open_.pinned.rules if rule.name == open_.rule), None)
     if rule is not None:
         return rule.action is RuleAction.IGNORE or not rule.charge

@@ -103,12 +103,13 @@ def _begin(context: ReconcileContext, next_: Earliest, lost: tuple[Evidence, ...
 
 
 def taken(
-    context: ReconcileContext, ledger: Ledger, why: Explanation, hurry: Explanation | None
+    context: ReconcileContext, ledger: Ledger, why: Explanation, hurry: Explanation | None, *, in_row: bool
 ) -> tuple[Ledger, Explanation]:
     """The restart is made now: the ledger with one more attempt in a row and the suspension for its backoff, and why.
-    `hurry`: as in `withheld`."""
-    next_ = earliest(ledger, context.now)
-    ledger = msgspec.structs.replace(ledger, attempts_in_row=ledger.attempts_in_row + 1)
+    `hurry`: as in `withheld`. `in_row` False: the next restart does not wait longer because of this one."""
+    next_, number = earliest(ledger, context.now), ledger.attempts_in_row + 1
+    if in_row:
+        ledger = msgspec.structs.replace(ledger, attempts_in_row=number)
     open_ = ledger.current_incident
     until, refused = next_.at, suspension.refused(context, open_)
     if until > context.now and refused is not None:
@@ -118,7 +119,7 @@ def taken(
             why = explained(Sentence.BACKOFF_ENDS_EARLY, why.reason, why=why, hurry=hurry)
         until = context.now
     elif until > context.now:
-        in_a_row = explained(Sentence.IN_A_ROW, why.reason, number=ledger.attempts_in_row)
+        in_a_row = explained(Sentence.IN_A_ROW, why.reason, number=number)
         waits, wait = _because_of(next_, ledger, in_a_row), in_words(until - context.now)
         why = explained(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=wait, waits=waits)
     return suspension.until(until, ledger, context.workload, begin=until > context.now), why

@@ -66,7 +66,8 @@ def trigger(
         waits = backoff.withheld(context, ledger, why, lost or lifecycle.present(context.snapshot, ledger), hurry)
         if waits is not None:
             return waits
-        ledger, why = backoff.taken(context, ledger, why, hurry)
+        by_drill = verdict is not None and bool(verdict.drill)
+        ledger, why = backoff.taken(context, ledger, why, hurry, in_row=not by_drill)
     target = lifecycle.target_of(context.snapshot)
     nodes = verdict.node_names if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
     action = _ACTIONS[verdict.call] if verdict is not None else AttemptAction.RECREATE_GROUP

@@ -14,7 +14,7 @@ from recovery.core.decision.judging import enforced_now, nothing_done, seen_then
 from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis.evidence import LossKind, gather
 from recovery.core.diagnosis.freshness import fresh
-from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
+from recovery.core.incident import attempt_limits, drills, lifecycle, phases, sizes
 from recovery.core.incident.preconditions import barred, stale
 from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
@@ -79,7 +79,7 @@ def _not_made_again(context: ReconcileContext, ledger: Ledger) -> Explanation | 
     stop = first_stop(Move.NEW_JOB_SET, Question(context, ledger, forced=observes, begun=True))
     if stop is not None:
         return stop.why
-    refusal = attempt_limits.refused(ledger, context.now)
+    refusal = attempt_limits.refused(ledger, context.now, free=drills.not_repaired(ledger))
     if refusal is not None:
         return refusal.why
     # Birth settings apply only to the Jobs of the present JobSet.
@@ -93,10 +93,11 @@ def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, ga
     waits = backoff.withheld(context, ledger, why, (), hurry=None)
     if waits is not None:
         return waits
-    ledger, why = backoff.taken(context, ledger, why, hurry=None)
+    by_drill = drills.not_repaired(ledger)
+    ledger, why = backoff.taken(context, ledger, why, hurry=None, in_row=not by_drill)
     uids = tuple(job.uid for job in context.snapshot.jobs if job.jobset_uid == jobset.uid)
     target = Target(job_set_uid=jobset.uid, job_uids=uids, from_restarts=jobset.restarts)
-    after = attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, why, context.now)
+    after = attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, why, context.now, free_of_charge=by_drill)
     after = phases.enter(lifecycle.takes_jobset(after, jobset.uid), Phase.DECIDED, context.now)
     return as_before(after, actions=(*suspension.suspend(after, context.workload), _delete(jobset, after)))
 

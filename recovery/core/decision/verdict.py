@@ -144,7 +144,7 @@ def of(
     if storm is not None:
         verdict = _of_storm(verdict, storm, ledger)
     drill = ledger.current_incident.drill
-    if drill is not None and drills.caused(ledger, context.snapshot, root.evidence, context.now):
+    if drill is not None and drills.caused(ledger, context.snapshot, disruption, root.evidence, context.now):
         return msgspec.structs.replace(verdict, charge=False, drill=drill.name, requeue_at=answer.changes_at)
     return msgspec.structs.replace(verdict, mark=_mark(root, ledger), requeue_at=answer.changes_at)
 

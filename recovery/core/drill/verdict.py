@@ -148,48 +148,53 @@ def worst(cases: Iterable[DrillCase]) -> Verdict:
     return next((each for each in _WORST_FIRST if each in found), Verdict.ABORTED)
 
 
-_JUDGED = frozenset(
-    {
-        Reason.DRILL_DONE,
-        Reason.DRILL_AS_EXPECTED,
-        Reason.DRILL_UNEXPECTED_INCIDENTS,
-        Reason.DRILL_NOT_RECOVERED,
-        Reason.DRILL_TOO_SLOW,
-        Reason.DRILL_TOO_COSTLY,
-        Reason.DRILL_RESUMED_EARLIER,
-        Reason.DRILL_RESUME_UNKNOWN,
-        Reason.DRILL_DISTURBED,
-    }
-)
-"""Ends of a run after which its last repeat is judged. After any other end, that repeat is Aborted."""
-_EXCEEDED = frozenset({Reason.DRILL_TOO_SLOW, Reason.DRILL_TOO_COSTLY})
-
-
 def final_cases(drill: DrillFacts, incidents: Sequence[Incident], now: datetime) -> tuple[DrillCase, ...]:
-    """The results of all repeats that have begun, once the drill is over."""
+    """The results of all repeats that have begun, once the drill is over. If it was stopped before its last repeat, the
+    first one that was not judged is Aborted."""
     repeats = dict.fromkeys(each.repeat for each in drill.spec.pods[: drill.status.named])
-    cases = [judge(drill.spec, drill.uid, repeat, _of_repeat(drill, repeat, incidents), now) for repeat in repeats]
-    end = _end(drill)
-    if cases and end.reason not in _JUDGED and cases[-1].reason not in _EXCEEDED:
-        cases[-1] = msgspec.structs.replace(cases[-1], verdict=Verdict.ABORTED, reason=end.reason, message=end.message)
+    of_repeats = {repeat: _of_repeat(drill, repeat, incidents) for repeat in repeats}
+    cases = [judge(drill.spec, drill.uid, repeat, found, now) for repeat, found in of_repeats.items()]
+    stopped = _stopped(drill)
+    if stopped is None or not cases:
+        return tuple(cases)
+    last = cases[-1]
+    if last.verdict is Verdict.PASSED and last.repeat < drill.spec.repeat:
+        aborted = DrillCase(last.repeat + 1, Verdict.ABORTED, stopped.reason, stopped.message)
+        return (*cases, aborted)
+    if not _refuted(last, of_repeats[last.repeat]):
+        cases[-1] = msgspec.structs.replace(
+            last, verdict=Verdict.ABORTED, reason=stopped.reason, message=stopped.message
+        )
     return tuple(cases)
 
 
 def final_status(drill: DrillFacts, incidents: Sequence[Incident], now: datetime) -> DrillStatus:
     """The status of a drill that is over."""
     cases = final_cases(drill, incidents, now)
-    verdict, refusal = worst(cases), drill.status.refusal
-    telling = next((each.message for each in cases if each.verdict is verdict), "")
-    said = telling or (refusal.message if refusal is not None else _end(drill).message)
+    verdict, refusal, stopped = worst(cases), drill.status.refusal, _stopped(drill)
+    said = next((each.message for each in cases if each.verdict is verdict), "")
+    if not cases and refusal is not None:
+        said = refusal.message
+    elif not cases and stopped is not None:
+        said = stopped.message
     return msgspec.structs.replace(drill.status, cases=cases, verdict=verdict, message=said)
 
 
-def _end(drill: DrillFacts) -> DrillEnd:
-    """The end that the client wrote. If it wrote none, the drill is abandoned."""
-    if drill.spec.end is not None:
-        return drill.spec.end
-    why = because(Reason.DRILL_ABANDONED, expires=f"{drill.spec.expires_at:%Y-%m-%dT%H:%M:%SZ}")
-    return DrillEnd(at=drill.spec.expires_at, reason=why.reason, message=message_of(why))
+def _stopped(drill: DrillFacts) -> DrillEnd | None:
+    """Why the run ended before all repeats were run. None: all were run."""
+    end = drill.spec.end
+    if end is None:
+        why = because(Reason.DRILL_ABANDONED, expires=f"{drill.spec.expires_at:%Y-%m-%dT%H:%M:%SZ}")
+        return DrillEnd(drill.spec.expires_at, why.reason, message_of(why))
+    return None if end.reason is Reason.DRILL_DONE else end
+
+
+def _refuted(case: DrillCase, incidents: Sequence[Incident]) -> bool:
+    """The repeat has failed, whatever would have come after the stop: what is still open or was not done yet could
+    still have passed."""
+    if case.verdict is not Verdict.FAILED or case.reason is Reason.DRILL_UNEXPECTED_INCIDENTS:
+        return False
+    return case.reason is not Reason.DRILL_NOT_RECOVERED or all(each.closing is not None for each in incidents)
 
 
 def _of_repeat(drill: DrillFacts, repeat: int, incidents: Sequence[Incident]) -> Sequence[Incident]:

@@ -32,7 +32,7 @@ def totals_of(workload_uid: str, incident: Incident) -> IncidentTotals:
         handling=incident.handling,
         idle_gpu_seconds=idle,
         released_gpu_seconds=round(sum(span.released_gpu_seconds for span in incident.phases), 3),
-        restarts=incident.restarts,
+        restarts=incident.restarts - incident.drill_restarts,
         enforce_estimate=incident.enforce_estimate,
     )
 

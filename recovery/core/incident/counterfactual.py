@@ -24,7 +24,8 @@ _COMING_BACK = frozenset(
 
 
 def enforce_estimate(incident: Incident, previous_started_at: datetime | None) -> EnforceEstimate:
-    """The estimate for a closed incident. Empty where Enforce would have restarted nothing.
+    """The estimate for a closed incident. Empty where Enforce would have restarted nothing, and for a drill, because a
+    person chose its cost.
 
     `previous_started_at`: when the failure of the previous incident happened. None: there was no previous incident.
 
@@ -33,7 +34,7 @@ def enforce_estimate(incident: Incident, previous_started_at: datetime | None) -
     until their collective times out or the next failure happens, whichever is earlier. The time to start is left out,
     because it is the same in both cases.
     """
-    if incident.mode != Mode.OBSERVE or incident.would not in JOB_TRIGGERS:
+    if incident.mode != Mode.OBSERVE or incident.would not in JOB_TRIGGERS or incident.drill is not None:
         return EnforceEstimate()
     observed = incident.closing is not None and incident.closing.outcome is Outcome.OBSERVED
     if not observed or incident.disruption_class in WITHOUT_BASELINE:

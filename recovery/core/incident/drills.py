@@ -6,32 +6,45 @@ circuit breaker, and leaves the next real failure no backoff.
 
 from datetime import datetime
 
-import msgspec
-
-from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.classify import Disruption
+from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.model.drill import DrillFacts, DrillRef, NamedPod
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import JOB_TRIGGERS, AttemptAction, Ledger
+from recovery.core.model.ledger import Ledger
 
 
-def ref_of(snapshot: Snapshot, root: Evidence, now: datetime) -> DrillRef | None:
-    """The drill that caused the loss. None: no drill has named its pod before."""
-    found = _naming(snapshot, root, now)
+def ref_of(snapshot: Snapshot, disruption: Disruption, now: datetime) -> DrillRef | None:
+    """The drill that caused the disruption. None: no drill has named the pod before that was lost first."""
+    found = _naming(snapshot, _first_lost(disruption, disruption.root.evidence), now)
     if found is None:
         return None
     drill, named = found
     return DrillRef(name=drill.name, uid=drill.uid, repeat=named.repeat)
 
 
-def caused(ledger: Ledger, snapshot: Snapshot, root: Evidence, now: datetime) -> bool:
-    """The drill of the open incident caused this loss."""
+def caused(ledger: Ledger, snapshot: Snapshot, disruption: Disruption, root: Evidence, now: datetime) -> bool:
+    """The drill of the open incident caused this loss. `root`: the evidence of the disruption that decides."""
     open_ = ledger.current_incident
     if open_.drill is None:
         return False
-    if root.key == open_.opened_by:  # the time of the drill may be over by now
+    first = _first_lost(disruption, root)
+    if open_.opened_by in {root.key, first.key}:  # the time of the drill may be over by now
         return True
-    found = _naming(snapshot, root, now)
+    found = _naming(snapshot, first, now)
     return found is not None and found[0].uid == open_.drill.uid
+
+
+def _first_lost(disruption: Disruption, root: Evidence) -> Evidence:
+    """The root, or the pod because of which its Job fails: both may be seen at once, and the Job's failure decides."""
+    if root.kind is not LossKind.JOB_FAILING:
+        return root
+    return next((each.evidence for each in disruption.findings if each.evidence.pod is not None), root)
+
+
+def not_repaired(ledger: Ledger) -> bool:
+    """The open incident is a drill, and nothing has restarted the group since. So the platform reacts to the drill."""
+    open_ = ledger.current_incident
+    return open_.drill is not None and not open_.restarted
 
 
 def _naming(snapshot: Snapshot, root: Evidence, now: datetime) -> tuple[DrillFacts, NamedPod] | None:
@@ -44,16 +57,10 @@ def _naming(snapshot: Snapshot, root: Evidence, now: datetime) -> tuple[DrillFac
     return None
 
 
-def out_of_the_rows(ledger: Ledger) -> Ledger:
-    """The ledger without the restarts of its closed incident in the rows that the next backoff depends on, if it was a
-    drill and nothing else was charged in it."""
-    closed = ledger.current_incident
-    if closed.drill is None or closed.charged:
-        return ledger
-    recreated = sum(each.action in JOB_TRIGGERS for each in closed.attempts)
-    in_place = sum(each.action is AttemptAction.RESTART_IN_PLACE for each in closed.attempts)
-    return msgspec.structs.replace(
-        ledger,
-        attempts_in_row=max(0, ledger.attempts_in_row - recreated),
-        in_place_in_row=max(0, ledger.in_place_in_row - in_place),
-    )
+def last_failure_ended_at(ledger: Ledger) -> datetime | None:
+    """Since when the group has had no failure but those that drills caused. None: it never had one, or only drills are
+    remembered."""
+    until = ledger.handled.until
+    if not ledger.history or ledger.history[0].ended_at != until:
+        return until
+    return next((each.ended_at for each in ledger.history if each.drill is None or each.charged), None)

@@ -56,6 +56,7 @@ def _folds(incident: Incident) -> bool:
     closing = incident.closing
     return (
         incident.mode == Mode.OBSERVE
+        and incident.drill is None
         and closing is not None
         and closing.outcome is Outcome.OBSERVED
         and incident.handling is IncidentHandling.AUTOMATIC

@@ -39,6 +39,7 @@ def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
         *_totals(before, after),
         *_epoch(before, after),
         *_charges(before, after),
+        *_drills(before, after),
         *_identity(before, after),
         *_history(before, after),
         *_bounds(after),
@@ -66,6 +67,7 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
     counts: list[tuple[str, float, float]] = [
         ("incidents", old.incidents, new.incidents),
         ("restarts", old.restarts, new.restarts),
+        ("restarts after drills", old.drill_restarts, new.drill_restarts),
         ("charged", old.charged, new.charged),
         *((f"failures of {key}", value, new.failures.get(key, 0)) for key, value in old.failures.items()),
         ("restarts that Enforce would have made", old.enforce_estimate.restarts, new.enforce_estimate.restarts),
@@ -171,6 +173,24 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
     return found
 
 
+def _drills(before: Ledger, after: Ledger) -> list[str]:
+    """A restart that repairs what a drill has caused belongs to an incident of a drill, and costs no budget."""
+    known, now = _same(before, after), after.incident
+    rise = after.totals.drill_restarts - before.totals.drill_restarts
+    if now is None:
+        return [f"Drill: {rise} restarts of drills are counted without an incident"] if rise else []
+    found = []
+    if now.drill_restarts > (now.restarts if now.drill is not None else 0):
+        found.append(f"Drill: incident {now.id} has {now.drill_restarts} restarts of drills, of {now.restarts}")
+    made = now.drill_restarts - (known.drill_restarts if known is not None else 0)
+    if made != rise:
+        found.append(f"Drill: {rise} restarts of drills are counted, incident {now.id} has made {made}")
+    was_charged = known is not None and known.charged
+    if made > 0 and now.charged and not was_charged:
+        found.append(f"Drill: incident {now.id} is charged for a restart that repairs what its drill has caused")
+    return found
+
+
 def _identity(before: Ledger, after: Ledger) -> list[str]:
     """An incident closes before the next one opens. What was fixed when it opened does not change."""
     old, new = before.incident, after.incident
@@ -185,7 +205,7 @@ def _identity(before: Ledger, after: Ledger) -> list[str]:
         return [] if new == old else [f"ClosedIsFinal: the closed incident {old.id} is changed"]
     if new is None or new.id != old.id:
         return [f"ClosesFirst: the open incident {old.id} gives way to {new.id if new is not None else 'none'}"]
-    fixed = ["number", "started_at", "detected_at", "mode", "pinned", "gpus", "disruption_class", "cause"]
+    fixed = ["number", "started_at", "detected_at", "mode", "pinned", "gpus", "disruption_class", "cause", "drill"]
     if after.epoch == before.epoch or not RESIZES & {attempt.action for attempt in new.attempts}:
         fixed.append("ranks")
     return [

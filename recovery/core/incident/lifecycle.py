@@ -102,7 +102,7 @@ def open_incident(
         step=WAITING,
         fingerprint=fingerprint_of(disruption),
         opened_by=disruption.root.evidence.key,
-        drill=drills.ref_of(snapshot, disruption.root.evidence, now),
+        drill=drills.ref_of(snapshot, disruption, now),
         target=_deleted_target(snapshot) if is_deletion(disruption.evidence) else target_of(snapshot),
         gpus=gpus,
         ranks=ranks,
@@ -116,7 +116,7 @@ def open_incident(
     )
     # The time in which the group ran with fewer nodes ends with the failure.
     ledger = sizes.booked(ledger, failed_at)
-    whole_since = ledger.handled.until
+    whole_since = drills.last_failure_ended_at(ledger)
     rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
     failures = dict(ledger.totals.failures)
     failures[incident.booked_class] = failures.get(incident.booked_class, 0) + 1
@@ -257,21 +257,25 @@ def add_attempt(
     ours = bump and action is not AttemptAction.ADOPTED
     left = budget.remaining(ledger.budget, limit, window, now) > 0
     charge = ours and left and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
+    of_drill = bump and free_of_charge and incident.drill is not None
     totals = ledger.totals
     if bump:
         totals = msgspec.structs.replace(
-            totals, restarts=totals.restarts + 1, charged=totals.charged + (1 if charge else 0)
+            totals,
+            restarts=totals.restarts + 1,
+            drill_restarts=totals.drill_restarts + of_drill,
+            charged=totals.charged + charge,
         )
     in_row, spent = ledger.charged_in_row, ledger.budget
-    # A drill neither continues a row of futile restarts nor ends it.
-    if ours and not (free_of_charge and incident.drill is not None):
+    # A drill neither continues a row nor ends one.
+    if ours and not of_drill:
         in_row = 0 if free_of_charge else in_row + 1
     if charge:
         spent = budget.charge(spent, limit, window, now)
     if action is AttemptAction.ADOPTED and not free_of_charge:
         spent = budget.adopt(spent, limit, window, now)
     in_place_in_row = ledger.in_place_in_row
-    if bump:
+    if bump and not of_drill:
         in_place_in_row = in_place_in_row + 1 if action is AttemptAction.RESTART_IN_PLACE else 0
     return msgspec.structs.replace(
         ledger,
@@ -284,7 +288,8 @@ def add_attempt(
         incident=msgspec.structs.replace(
             incident,
             attempts=_newest((*incident.attempts, attempt)),
-            restarts=incident.restarts + (1 if bump else 0),
+            restarts=incident.restarts + bump,
+            drill_restarts=incident.drill_restarts + of_drill,
             target=target,
             charged=incident.charged or charge,
             step=_step_after(incident.step, restarts=bump, forced=forced),
@@ -394,7 +399,6 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     deleted = (deletion_key(uid) for uid in incident.target.job_uids)
     keys = dict.fromkeys((*ledger.handled.keys, *deleted))
     kept = tuple(key for key in keys if key in seen or agent_view.may_return(key, snapshot))
-    ledger = drills.out_of_the_rows(ledger)
     return msgspec.structs.replace(
         ledger,
         incident=None,

@@ -95,7 +95,7 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
         # The incident may end when all pods were Ready, while the lost rank still trained to its end in its old pod.
         booked_from=max(incident.closing.ended_at, found.broken_since),
         incident=incident.id,
-        disruption_class=incident.disruption_class,
+        disruption_class=incident.booked_class,
         gpus=incident.gpus_now,
         ranks=incident.ranks,
         message=incident.evidence[0],
@@ -138,7 +138,7 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting, now: dateti
         # What a user has said until now holds for the time until now. It may also be booked already.
         booked_from=max(closed.ended_at, since if ended_later and not closed.still_broken else now),
         incident=closed.id,
-        disruption_class=closed.disruption_class,
+        disruption_class=closed.booked_class,
         gpus=gpus,
         ranks=ranks,
         message=loss,

@@ -207,9 +207,9 @@ class DrillFacts(msgspec.Struct, frozen=True):
             return None
         if end is not None and (now - end.at).total_seconds() > NAMES_AFTER_END_SECONDS:
             return None
-        return next(
-            (each for each in self.spec.pods if each.number <= self.status.named and each.pod_uid == pod_uid), None
-        )
+        # By position, not by number: the client writes the numbers, and could give a pod that has failed a low one.
+        counting = self.spec.pods[: self.status.named]
+        return next((each for each in counting if each.pod_uid == pod_uid), None)
 
 
 class MarkedTaint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

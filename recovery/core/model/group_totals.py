@@ -13,10 +13,12 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     incidents: int = 0
     restarts: int = 0
     """Restarts by the controller and adopted restarts of the platform."""
+    drill_restarts: int = 0
+    """How many of `restarts` repair what drills have caused."""
     charged: int = 0
     """Incidents that were charged to the budget."""
     failures: dict[str, int] = {}
-    """Incidents by class."""
+    """Incidents by class. Those of drills have the class Drill."""
     idle_gpu_seconds: dict[str, float] = {}
     """Idle GPU-seconds by phase, and as `Broken` those between incidents."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}

@@ -263,6 +263,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Attempts to recover the group, newest last."""
     restarts: int = 0
     """Restarts in the incident, by the controller or adopted, including attempts that are no longer listed."""
+    drill_restarts: int = 0
+    """How many of `restarts` repair what the drill has caused."""
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
     """Who has handled the incident so far: automatic, manual or held."""
     phases: tuple[PhaseSpan, ...] = ()
@@ -373,6 +375,11 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     drill: DrillRef | None = None
     """The drill that caused the incident. None: it was no drill."""
 
+    @property
+    def booked_class(self) -> str:
+        """The class under which the incident counts in totals, as in `Incident`."""
+        return DRILL_CLASS if self.drill is not None else self.disruption_class
+
 
 class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What a closed incident, or the time in which its group was Broken after it, adds to the totals of all groups in
@@ -391,6 +398,7 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Idle GPU-seconds by phase."""
     released_gpu_seconds: float = 0.0
     restarts: int = 0
+    """Restarts in the incident, without those that repair what a drill has caused."""
     broken: bool = False
     """It is no incident, and `number` is 0, but the time in which the group was Broken, from `startedAt` on."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()

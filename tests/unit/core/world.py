@@ -16,6 +16,7 @@ from recovery.core.diagnosis.trained import all_ran_at
 from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.birth_settings import BirthSettings, BirthTrial
+from recovery.core.model.drill import DrillFacts
 from recovery.core.model.facts import (
     Condition,
     ContainerFacts,
@@ -93,6 +94,7 @@ class World(msgspec.Struct, frozen=True):
     room: Room | None = None
     """Room for more pods of the group. None: not known."""
     birth_trial: BirthTrial | None = None
+    drills: tuple[DrillFacts, ...] = ()
     stale: dict[str, datetime] = {}
     """When the watch of each silent resource last reported, by plural."""
     allowed: frozenset[str] = frozenset()
@@ -133,6 +135,7 @@ class World(msgspec.Struct, frozen=True):
             agent=self.agent,
             leaves_out_agents=self.leaves_out_agents and any(job.agent_image for job in self.jobs),
             undecodable=self.undecodable,
+            drills=self.drills,
         )
         if not any(each is self for each in _CHECKED):
             checked(snapshot, self.allowed)

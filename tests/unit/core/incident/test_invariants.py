@@ -18,6 +18,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Broken, Standing
 from recovery.core.model.step import Step, StepType
 from recovery.core.model.waits import Suspension
+from tests.unit.core.drills import drill, named, with_drills
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import at
@@ -37,6 +38,14 @@ def closed() -> Ledger:
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
     controller.reconcile(world.recreated(10).all_ready(20), 21)
+    return controller.ledger
+
+
+def opened_by_drill() -> Ledger:
+    """A ledger that has recorded the trigger of a drill, which costs nothing."""
+    controller = Controller()
+    world = training()
+    controller.reconcile(with_drills(world, drill(named(world, 3))).pod_deleted(3, 0), 1)
     return controller.ledger
 
 
@@ -121,6 +130,8 @@ HOLDS: dict[str, tuple[Ledger, Ledger]] = {
     "nothing changes": (opened(), opened()),
     "an incident opens with a trigger": (EMPTY, opened()),
     "an incident opens held": (EMPTY, held()),
+    "an incident of a drill opens with a trigger": (EMPTY, opened_by_drill()),
+    "a drill has another attempt, for a failure of its own": (opened_by_drill(), another_attempt(opened_by_drill())),
     "it moves along": (opened(), phases.enter(opened(), Phase.TEARING_DOWN, at(3))),
     "another attempt": (opened(), another_attempt(opened())),
     "it closes": (opened(), closed()),
@@ -150,6 +161,36 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     "fewer restarts": (opened(), lambda x: with_totals(x, restarts=0), "MonotoneTotals: restarts falls from 1 to 0"),
     "fewer failures": (opened(), lambda x: with_totals(x, failures={}), "MonotoneTotals: failures of PodDeleted"),
     "less idle time": (opened(), lambda x: with_totals(x, idle_gpu_seconds={}), "MonotoneTotals: idle in Detected"),
+    "fewer restarts of drills": (
+        opened_by_drill(),
+        lambda x: with_totals(x, drill_restarts=0),
+        "MonotoneTotals: restarts after drills falls from 1 to 0",
+    ),
+    "a drill that is named afterwards": (
+        opened(),
+        lambda x: with_incident(x, drill=incident_of(opened_by_drill()).drill),
+        "Pinned: drill of incident 0d2f5c9e-1 is changed",
+    ),
+    "a restart of a drill without a drill": (
+        EMPTY,
+        lambda _: with_totals(with_incident(opened(), drill_restarts=1), drill_restarts=1),
+        "Drill: incident 0d2f5c9e-1 has 1 restarts of drills, of 1",
+    ),
+    "a restart of a drill that the totals lack": (
+        EMPTY,
+        lambda _: with_totals(opened_by_drill(), drill_restarts=0),
+        "Drill: 0 restarts of drills are counted, incident 0d2f5c9e-1 has made 1",
+    ),
+    "a charge for what a drill has caused": (
+        EMPTY,
+        lambda _: with_totals(with_incident(opened_by_drill(), charged=True), charged=1),
+        "Drill: incident 0d2f5c9e-1 is charged for a restart that repairs what its drill has caused",
+    ),
+    "a restart of a drill without an incident": (
+        put_away(),
+        lambda x: with_totals(x, drill_restarts=1),
+        "Drill: 1 restarts of drills are counted without an incident",
+    ),
     "idle time of nowhere": (
         opened(),
         lambda x: with_totals(x, idle_gpu_seconds={"Detected": 9999.0}),

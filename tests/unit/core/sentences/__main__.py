@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 from recovery.cli.next_step import ON_ITS_WAY
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.sentences.protection import remedy, sentence
-from tests.unit.core.sentences import test_diagnosis, test_fleet, test_incident, test_plan, test_proof, test_sizes
+from tests.unit.core.sentences import (
+    test_diagnosis,
+    test_drill,
+    test_fleet,
+    test_incident,
+    test_plan,
+    test_proof,
+    test_sizes,
+)
 from tests.unit.core.sentences.test_decision import CASES
 
 ROOMS = {
@@ -17,6 +25,7 @@ ROOMS = {
     "incident": test_incident.TOLD,
     "plan": test_plan.TOLD,
     "proof": test_proof.TOLD,
+    "drill": test_drill.TOLD,
     "sizes": test_sizes.TOLD,
     "decision": CASES,
 }
