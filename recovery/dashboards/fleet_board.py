@@ -23,6 +23,7 @@ from recovery.dashboards.panels import (
     Query,
     bars,
     broken_groups,
+    drills,
     lines,
     observed,
     of_fleet,
@@ -34,7 +35,7 @@ from recovery.dashboards.panels import (
     states,
     words,
 )
-from recovery.dashboards.series import ETTR_OF_FLEET_1H, ETTR_OF_JOB_1H
+from recovery.dashboards.series import ETTR_OF_FLEET_1H, ETTR_OF_JOB_1H, NO_DRILL, NOT_OF_DRILLS
 
 _BAD_FROM_ONE = ((None, GOOD), (1, BAD))
 _OPEN = of_jobs("incident_info")
@@ -65,7 +66,8 @@ def _now() -> list[AnyPanel]:
     return [
         one_number(
             "Open incidents",
-            "Incidents that are not over yet. The table below names the jobs. Follow a job's link to its dashboard.",
+            "Incidents that are not over yet, drills included. The table below names the jobs. Follow a job's link to"
+            " its dashboard.",
             f"count({_OPEN}) or vector(0)",
             unit="none",
             steps=_BAD_FROM_ONE,
@@ -139,7 +141,8 @@ def _now() -> list[AnyPanel]:
         rows(
             "Jobs with an open incident",
             "One row for each open incident. A click on the job opens its dashboard. Held: the controller waits for a"
-            " person; the job's dashboard and `kubectl recovery explain` say what for.",
+            " person; the job's dashboard and `kubectl recovery explain` say what for. Cause Drill: a person caused the"
+            " failure by `recovery chaos run`.",
             [
                 Query(
                     f"(time() - {of_jobs('incident_start_timestamp_seconds')})"
@@ -209,10 +212,10 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "Incidents by cause",
-            "Incidents that began in this time range. If most are Unknown, add rules to the policy: see the runbook"
-            " of RecoveryUnclassifiedFailures.",
+            "Incidents that began in this time range, without drills. If most are Unknown, add rules to the policy: see"
+            " the runbook of RecoveryUnclassifiedFailures.",
             Query(
-                f"round(sum by (failure_class) (increase({of_jobs('failures_total')}[$__range]))) > 0",
+                f"round(sum by (failure_class) (increase({of_jobs('failures_total', NO_DRILL)}[$__range]))) > 0",
                 "{{failure_class}}",
             ),
             unit="none",
@@ -223,10 +226,10 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "How incidents ended, whole cluster",
-            "Incidents that closed in this time range. Failed: the job is over. Superseded: another event replaced"
-            " the incident. Observed: the policy only watches.",
+            "Incidents that closed in this time range, without drills. Failed: the job is over. Superseded:"
+            " another event replaced the incident. Observed: the policy only watches.",
             Query(
-                f"round(sum by (outcome) (increase({of_fleet('fleet_incidents_total')}[$__range]))) > 0",
+                f"round(sum by (outcome) (increase({of_fleet('fleet_incidents_total', NO_DRILL)}[$__range]))) > 0",
                 "{{outcome}}",
             ),
             unit="none",
@@ -237,10 +240,11 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "Who handled incidents, whole cluster",
-            "Closed incidents that needed no person (automatic), that a person asked for (manual), and that waited for"
-            " a person (held). Many held ones: raise the restart budget, or write rules for their causes.",
+            "Closed incidents, without drills, that needed no person (automatic), that a person asked for (manual), and"
+            " that waited for a person (held). Many held ones: raise the restart budget, or write rules for their"
+            " causes.",
             Query(
-                f"round(sum by (handling) (increase({of_fleet('fleet_incidents_total')}[$__range]))) > 0",
+                f"round(sum by (handling) (increase({of_fleet('fleet_incidents_total', NO_DRILL)}[$__range]))) > 0",
                 "{{handling}}",
             ),
             unit="none",
@@ -251,12 +255,12 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "Typical time of an incident, by handling",
-            "The median from the failure to the end, for incidents that closed in this time range, whole cluster. It is"
-            " interpolated in the buckets of a histogram, so of a few long incidents it is a rough figure. Compare the"
-            " automatic ones with your target: the others contain the time until a person acted.",
+            "The median from the failure to the end, for incidents that closed in this time range, without drills. It"
+            " is interpolated in the buckets of a histogram, so of a few long incidents it is a rough figure. Compare"
+            " the automatic ones with your target: the others contain the time until a person acted.",
             Query(
                 "histogram_quantile(0.5, sum by (le, handling)"
-                f" ({observed('recovery_incident_duration_seconds_bucket')}))",
+                f" ({observed(f'recovery_incident_duration_seconds_bucket{{{NO_DRILL}}}')}))",
                 "{{handling}}",
             ),
             unit="s",
@@ -265,11 +269,23 @@ def _incidents() -> list[AnyPanel]:
             decimals=0,
             if_none="No incident closed",
         ),
+        bars(
+            "Drills",
+            "Incidents of this time range that `recovery chaos run` caused, by job. They are no failures: the other"
+            " panels of this row leave them out.",
+            Query(f"round(sum by (namespace, job_name) ({drills()})) > 0", "{{namespace}}/{{job_name}}"),
+            unit="none",
+            colors={},
+            width=24,
+            height=6,
+            decimals=0,
+            if_none="No drill",
+        ),
     ]
 
 
 def _gpu_time() -> list[AnyPanel]:
-    idle = of_jobs("gpu_idle_seconds_total")
+    idle = of_jobs("gpu_idle_seconds_total", NOT_OF_DRILLS)
     return [
         *gpu_time_figures("the", "suspended groups"),
         lines(
@@ -309,7 +325,7 @@ def _gpu_time() -> list[AnyPanel]:
             "The same GPU-hours by what caused the incident. Work on the longest bar first.",
             Query(
                 f"sort_desc(sum by (failure_class)"
-                f" (increase({of_jobs('gpu_idle_by_class_seconds_total')}[$__range])) / 3600 > 0)",
+                f" (increase({of_jobs('gpu_idle_by_class_seconds_total', NO_DRILL)}[$__range])) / 3600 > 0)",
                 "{{failure_class}}",
             ),
             unit=GPU_HOURS,

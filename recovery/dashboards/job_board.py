@@ -21,6 +21,7 @@ from recovery.dashboards.panels import (
     BoardColumn,
     Query,
     bars,
+    drills,
     lines,
     of_fleet,
     of_jobs,
@@ -32,7 +33,7 @@ from recovery.dashboards.panels import (
     states,
     words,
 )
-from recovery.dashboards.series import ETTR_OF_JOB_1H
+from recovery.dashboards.series import ETTR_OF_JOB_1H, NO_DRILL, NOT_OF_DRILLS
 
 _JOB = "{{namespace}}/{{job_name}}"
 _PHASE_COLORS = {phase: REASON_COLORS[reason] for phase, reason in PHASE_REASONS.items()}
@@ -128,7 +129,8 @@ def _now() -> list[AnyPanel]:
         ),
         rows(
             "Open incident",
-            "What `kubectl get recoveryincidents` and the log call the incident, its cause and its phase.",
+            "What `kubectl get recoveryincidents` and the log call the incident, its cause and its phase. Cause Drill:"
+            " a person caused the failure by `recovery chaos run`.",
             [
                 Query(
                     f"(time() - {of_jobs('incident_start_timestamp_seconds')}) * on (namespace, job_name)"
@@ -189,9 +191,10 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "Incidents by cause",
-            "Incidents that began in this time range. The same cause again and again: the next restart will not help.",
+            "Incidents that began in this time range, without drills. The same cause again and again: the next restart"
+            " will not help.",
             Query(
-                f"round(sum by (failure_class) (increase({of_jobs('failures_total')}[$__range]))) > 0",
+                f"round(sum by (failure_class) (increase({of_jobs('failures_total', NO_DRILL)}[$__range]))) > 0",
                 "{{failure_class}}",
             ),
             unit="none",
@@ -201,7 +204,8 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "Phases of the last incident",
-            "Seconds of each phase. Compare them with docs/architecture.md: what normally takes how long.",
+            "Seconds of each phase, also of a drill. Compare them with docs/architecture.md: what normally takes how"
+            " long.",
             Query(f"max by (phase) ({of_jobs('last_phase_duration_seconds')}) > 0", "{{phase}}"),
             unit="s",
             colors=_PHASE_COLORS,
@@ -219,11 +223,20 @@ def _incidents() -> list[AnyPanel]:
             width=8,
             stepped=True,
         ),
+        one_number(
+            "Drills",
+            "Incidents of this time range that `recovery chaos run` caused. They are no failures: Incidents by cause"
+            " leaves them out.",
+            f"round(sum({drills()})) or vector(0)",
+            unit="none",
+            steps=((None, NEUTRAL),),
+            width=24,
+        ),
     ]
 
 
 def _gpu_time() -> list[AnyPanel]:
-    idle = of_jobs("gpu_idle_seconds_total")
+    idle = of_jobs("gpu_idle_seconds_total", NOT_OF_DRILLS)
     return [
         *gpu_time_figures("the job's", "the suspended group"),
         lines(
@@ -247,7 +260,7 @@ def _gpu_time() -> list[AnyPanel]:
             "The same GPU-hours by what caused the incident.",
             Query(
                 f"sort_desc(sum by (failure_class)"
-                f" (increase({of_jobs('gpu_idle_by_class_seconds_total')}[$__range])) / 3600 > 0)",
+                f" (increase({of_jobs('gpu_idle_by_class_seconds_total', NO_DRILL)}[$__range])) / 3600 > 0)",
                 "{{failure_class}}",
             ),
             unit=GPU_HOURS,

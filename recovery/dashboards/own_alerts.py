@@ -1,7 +1,7 @@
 """Alerts about the controller and about the fleet. Those that explain others come first."""
 
 from recovery.dashboards.alert import Alert, AlertSeverity
-from recovery.dashboards.series import ETTR_OF_FLEET_1H, fleet_series
+from recovery.dashboards.series import ETTR_OF_FLEET_1H, NO_DRILL, fleet_series
 
 WATCH_STALE_SECONDS = 300
 """The API server sends a bookmark each minute."""
@@ -161,7 +161,7 @@ OWN_ALERTS = (
         name="RecoveryUnclassifiedFailures",
         expr=f'sum(increase({_INCIDENTS}{{failure_class=~"Unknown|unknown"}}[6h])) >= {UNCLASSIFIED_MIN}'
         f' and sum(increase({_INCIDENTS}{{failure_class=~"Unknown|unknown"}}[6h]))'
-        f" / sum(increase({_INCIDENTS}[6h])) > {UNCLASSIFIED_SHARE}",
+        f" / sum(increase({_INCIDENTS}{{{NO_DRILL}}}[6h])) > {UNCLASSIFIED_SHARE}",
         for_seconds=60,
         severity=AlertSeverity.WARNING,
         summary='{{ $value | printf "%.0f" }} failures of the last 6 hours have no known cause.',

@@ -90,6 +90,12 @@ def observed(series: str) -> str:
     return f"({more} + {first} or {more})"
 
 
+def drills() -> str:
+    """A query: the incidents that drills caused in the time range, by job. A job has the series from its first drill
+    on."""
+    return observed(of_jobs("failures_total", 'failure_class="Drill"'))
+
+
 def oldest_incident() -> str:
     """A query: the age in seconds of the oldest incident that RecoveryOverdue may be about. The alert excludes more."""
     resuming = of_jobs("job_phase", 'phase="Resuming"')

@@ -11,6 +11,7 @@ from recovery.dashboards.series import (
     ETTR_OF_JOB_1D,
     ETTR_OF_JOB_1H,
     INCIDENT_SEEN,
+    NOT_OF_DRILLS,
     fleet_series,
     job_series,
 )
@@ -85,8 +86,8 @@ def _held(by: str, window: str) -> str:
 
 def _goodput(window: str) -> tuple[RecordingRule, ...]:
     by_job = " by (namespace, job_name)"
-    of_job = f"increase({job_series('recovery_gpu_idle_seconds_total')}[{window}])"
-    of_fleet = f"increase({fleet_series('recovery_fleet_gpu_idle_seconds_total')}[{window}])"
+    of_job = f"increase({job_series('recovery_gpu_idle_seconds_total')}{{{NOT_OF_DRILLS}}}[{window}])"
+    of_fleet = f"increase({fleet_series('recovery_fleet_gpu_idle_seconds_total')}{{{NOT_OF_DRILLS}}}[{window}])"
     jobs, fleet = {"1h": (ETTR_OF_JOB_1H, ETTR_OF_FLEET_1H), "1d": (ETTR_OF_JOB_1D, ETTR_OF_FLEET_1D)}[window]
     return (
         RecordingRule(jobs, f"clamp_min(1 - sum{by_job} ({of_job}) / ({_held(by_job, window)} > 0), 0)"),
@@ -95,7 +96,7 @@ def _goodput(window: str) -> tuple[RecordingRule, ...]:
 
 
 def _badput() -> tuple[RecordingRule, ...]:
-    idle = fleet_series("recovery_fleet_gpu_idle_seconds_total")
+    idle = f"{fleet_series('recovery_fleet_gpu_idle_seconds_total')}{{{NOT_OF_DRILLS}}}"
     return (
         RecordingRule(BADPUT_OF_FLEET_1H, f"sum by (badput) (increase({idle}[1h]))"),
         RecordingRule(BADPUT_OF_FLEET_1D, f"sum by (badput) (increase({idle}[1d]))"),

@@ -6,14 +6,19 @@ with other `instance` and `pod` labels. The recorded series has none of these la
 
 PREFIX = "recovery_"
 
+NO_DRILL = 'failure_class!="Drill"'
+"""The matcher of series by class that leaves out drills. They are no failures."""
+OF_DRILLS, NOT_OF_DRILLS = 'reason="drill"', 'reason!="drill"'
+"""The matchers of counters of idle GPU-seconds by reason."""
+
 ETTR_OF_JOB_1H = "namespace_job:recovery_ettr:ratio1h"
-"""Share of the last hour's GPU time in which no incident kept the job's GPUs idle. Labels: namespace, job_name."""
+"""Share of the last hour's GPU time in which no failure kept the job's GPUs idle. Labels: namespace, job_name."""
 ETTR_OF_JOB_1D = "namespace_job:recovery_ettr:ratio1d"
 ETTR_OF_FLEET_1H = "cluster:recovery_ettr:ratio1h"
 """The same for all selected jobs together. No labels."""
 ETTR_OF_FLEET_1D = "cluster:recovery_ettr:ratio1d"
 BADPUT_OF_FLEET_1H = "cluster:recovery_badput_gpu_seconds:increase1h"
-"""GPU-seconds that the fleet lost in the last hour. Label: badput."""
+"""GPU-seconds that the fleet lost in the last hour, without those of drills. Label: badput."""
 BADPUT_OF_FLEET_1D = "cluster:recovery_badput_gpu_seconds:increase1d"
 DEAD_MEMBER = "namespace_job:kube_pod_dead_member_timestamp_seconds:max"
 """When the job's last dead member died, from kube-state-metrics alone: its pod failed, or is deleted and does not end,

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from recovery.core.fleet.counted_marks import IncidentName, mark_of, marks
 from recovery.core.fleet.totals import name_of, name_of_broken
 from recovery.core.incident.closed_incident import totals_of
+from recovery.core.model.drill import DRILL_CLASS
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
@@ -27,9 +28,10 @@ from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import of_fleet
 from recovery.telemetry.catalogue.label_values import (
-    COUNTED_REASONS,
+    DRILL_REASON,
     ENFORCE_OR_PLATFORM,
     FAILURE_CLASSES,
+    FAILURE_REASONS,
     SCOPE,
     badput_of,
     known_class,
@@ -153,11 +155,14 @@ class FleetTotalsCollector(Collector):
         """`present`: UIDs of the workloads that exist."""
         sums = yield from self._sums(totals, groups, present, remembered, now)
         reached = self._ended.raised(sums.ended)
-        ended: dict[tuple[str, ...], float] = dict.fromkeys(preset_labels(of_fleet.FLEET_INCIDENTS), 0.0)
+        # Drills begin with the first one, as those of a job do.
+        preset = (labels for labels in preset_labels(of_fleet.FLEET_INCIDENTS) if DRILL_CLASS not in labels)
+        ended: dict[tuple[str, ...], float] = dict.fromkeys(preset, 0.0)
         yield filled(of_fleet.FLEET_INCIDENTS, {**ended, **reached})
         idle: dict[tuple[str, ...], float] = {
-            (reason, name, badput_of(reason)): 0.0 for reason in COUNTED_REASONS for name in FAILURE_CLASSES
+            (reason, name, badput_of(reason)): 0.0 for reason in FAILURE_REASONS for name in FAILURE_CLASSES
         }
+        idle[DRILL_REASON, DRILL_CLASS, badput_of(DRILL_REASON)] = 0.0
         for cell, seconds in self._idle.raised(sums.idle).items():
             idle[cell.reason, cell.failure_class, badput_of(cell.reason)] = thousandths(seconds)
         yield filled(of_fleet.FLEET_GPU_IDLE_SECONDS, idle)
@@ -249,7 +254,8 @@ def _of_incident(workload_uid: str, incident: Incident) -> _Sums:
     if incident.closing is not None:
         return _of_closed(totals_of(workload_uid, incident))
     released = sum(span.released_gpu_seconds for span in incident.phases)
-    return _Sums(idle=booked_of(incident), released=released, restarts=incident.restarts)
+    restarts = incident.restarts - incident.drill_restarts
+    return _Sums(idle=booked_of(incident), released=released, restarts=restarts)
 
 
 def _of_closed(each: IncidentTotals) -> _Sums:

@@ -22,7 +22,7 @@ from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
 from recovery.core.model.standing import BROKEN_SECONDS, Broken
-from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, HUNG, known_class
+from recovery.telemetry.catalogue.label_values import counted_reason, known_class
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -105,7 +105,7 @@ def booked_of(incident: Incident) -> IdleCells:
     cells: IdleCells = {}
     for span in incident.phases:
         if span.idle_gpu_seconds:
-            add(cells, incident.disruption_class, span.phase, span.idle_gpu_seconds)
+            add(cells, incident.booked_class, span.phase, span.idle_gpu_seconds)
     return cells
 
 
@@ -132,7 +132,7 @@ def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
     gpu_seconds = _gpu_seconds(span.started_at, surely_lost_until(incident, now), incident.gpus_in(span))
     if span.released:
         return cells, gpu_seconds
-    add(cells, incident.disruption_class, span.phase, gpu_seconds)
+    add(cells, incident.booked_class, span.phase, gpu_seconds)
     return cells, 0.0
 
 
@@ -142,7 +142,7 @@ def _gpu_seconds(since: datetime, until: datetime, gpus: int) -> float:
 
 
 def add(cells: IdleCells, failure_class: str, phase: str, seconds: float) -> None:
-    cell = IdleCell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
+    cell = IdleCell(known_class(failure_class), counted_reason(failure_class, phase))
     cells[cell] = cells.get(cell, 0.0) + seconds
 
 

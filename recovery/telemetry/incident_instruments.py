@@ -11,7 +11,7 @@ from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from recovery.telemetry.catalogue import of_fleet
-from recovery.telemetry.catalogue.label_values import SCOPE, known_class
+from recovery.telemetry.catalogue.label_values import DRILL, NO_DRILL, SCOPE, known_class
 from recovery.telemetry.decision_labels import decisions
 from recovery.telemetry.families import counter, histogram
 
@@ -34,7 +34,7 @@ class IncidentInstruments:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._phase = histogram(of_fleet.PHASE_DURATION, registry, _BUCKETS_SECONDS)
         for phase in of_fleet.PHASE_DURATION.values_of("phase"):
-            self._phase.labels(phase, SCOPE)  # starts at 0, so that the first one is an increase
+            self._phase.labels(phase, SCOPE, NO_DRILL)  # starts at 0, so that the first one is an increase
         self._duration = histogram(of_fleet.INCIDENT_DURATION, registry, _BUCKETS_SECONDS)
         self._decisions = counter(of_fleet.DECISIONS, registry)
         self._suppressed = counter(of_fleet.ACTIONS_SUPPRESSED, registry)
@@ -51,12 +51,13 @@ class IncidentInstruments:
             return
         known = known_before(before, incident)
         self._count_refusals(known, incident)
+        drill = DRILL if incident.drill is not None else NO_DRILL
         for span, ended_at in spans_ended(known, incident):
-            self._phase.labels(span.phase, SCOPE).observe((ended_at - span.started_at).total_seconds())
+            self._phase.labels(span.phase, SCOPE, drill).observe((ended_at - span.started_at).total_seconds())
         closed = incident.closing is not None and (known is None or known.closing is None)
         if incident.closing is not None and closed:
             seconds = (incident.closing.ended_at - incident.started_at).total_seconds()
-            failure_class = known_class(incident.disruption_class)
+            failure_class = known_class(incident.booked_class)
             self._duration.labels(failure_class, incident.closing.outcome, incident.handling).observe(seconds)
 
     def _count_refusals(self, known: Incident | None, incident: Incident) -> None:

@@ -29,9 +29,9 @@ from recovery.telemetry.agent_rendezvous import PROCESSES_RUN, meets_now
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
 from recovery.telemetry.catalogue.label_values import (
     ARRIVED,
-    COUNTED_REASONS,
     EXPECTED,
     FAILURE_CLASSES,
+    FAILURE_REASONS,
     HUNG,
     IDLE_REASONS,
     JOINED,
@@ -165,7 +165,10 @@ class LedgerCollector(Collector):
             (of_jobs.GROUP_REDUCED_SECONDS, lambda job: {(): thousandths(sums[job.group_uid][_Sum.SMALLER])}),
             (of_jobs.GPU_GAINED_SECONDS, lambda job: {(): thousandths(sums[job.group_uid][_Sum.GAINED])}),
             (of_jobs.FAILURES, _failures),
-            (of_jobs.GROUP_RESTARTS, lambda job: {(SCOPE,): job.ledger.totals.restarts}),
+            (
+                of_jobs.GROUP_RESTARTS,
+                lambda job: {(SCOPE,): job.ledger.totals.restarts - job.ledger.totals.drill_restarts},
+            ),
             (of_jobs.GPUS_IDLE, _gpus_idle),
             (of_jobs.GPUS_RELEASED, _gpus_released),
             (of_jobs.JOB_PHASE, _phases),
@@ -255,10 +258,10 @@ def _filled(record: MetricRecord, jobs: Iterable[_Job], values: _Values) -> Piec
 
 
 def _by_reason(cells: _Cells) -> Samples:
-    seconds = dict.fromkeys(COUNTED_REASONS, 0.0)
+    seconds = dict.fromkeys(FAILURE_REASONS, 0.0)
     for cell, spent in cells.items():
         if isinstance(cell, IdleCell):
-            seconds[cell.reason] += spent
+            seconds[cell.reason] = seconds.get(cell.reason, 0.0) + spent
     return {(reason, badput_of(reason)): thousandths(spent) for reason, spent in seconds.items()}
 
 
@@ -266,7 +269,7 @@ def _by_class(cells: _Cells) -> Samples:
     seconds = dict.fromkeys(FAILURE_CLASSES, 0.0)
     for cell, spent in cells.items():
         if isinstance(cell, IdleCell):
-            seconds[cell.failure_class] += spent
+            seconds[cell.failure_class] = seconds.get(cell.failure_class, 0.0) + spent
     return {(name,): thousandths(spent) for name, spent in seconds.items()}
 
 
@@ -331,7 +334,8 @@ def _failures(job: _Job) -> Samples:
     """Failures by class. Classes that this version does not know are reported as one, so that labels stay bounded."""
     counts: dict[tuple[str, ...], float] = {(name,): 0.0 for name in FAILURE_CLASSES}
     for name, count in job.ledger.totals.failures.items():
-        counts[(known_class(name),)] += count
+        known = (known_class(name),)
+        counts[known] = counts.get(known, 0.0) + count
     return counts
 
 
@@ -353,7 +357,7 @@ def _incident_start(job: _Job) -> Samples:
 
 def _incident_info(job: _Job) -> Samples:
     incident = open_incident(job.ledger)
-    return {(incident.id, known_class(incident.disruption_class)): 1.0} if incident is not None else {}
+    return {(incident.id, known_class(incident.booked_class)): 1.0} if incident is not None else {}
 
 
 def _participants(job: _Job) -> Samples:

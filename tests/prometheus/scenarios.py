@@ -166,6 +166,10 @@ SCENARIOS: dict[str, Scenario] = {
             own(
                 "fleet_incidents_total", failure_class="NodeLost", outcome="Recovered", handling="automatic"
             ): "0x4 2x480",
+            # Drills hide no share of failures without a known cause.
+            own(
+                "fleet_incidents_total", failure_class="Drill", outcome="Recovered", handling="automatic"
+            ): "0x4 100x480",
         },
         "5m40s",
         "9m10s",
@@ -186,6 +190,8 @@ SCENARIOS: dict[str, Scenario] = {
             own(
                 "fleet_gpu_idle_seconds_total", reason="start", failure_class="NodeLost", badput="other"
             ): "0x60 0+6000x20 120000x150",
+            # Drills cost more all the time, and burn nothing.
+            own("fleet_gpu_idle_seconds_total", reason="drill", failure_class="Drill", badput="other"): "0+6000x200",
         },
         "66m10s",
         "85m10s",

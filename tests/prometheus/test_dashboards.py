@@ -252,6 +252,7 @@ _COMMON: Mapping[str, Check] = {
     "Effective training time": _is(_ettr, within=0.01),
     "GPU time lost": _is(lambda truth: truth.counted_gpu_hours, within=_SLACK_HOURS),
     "GPU time given back": _is(lambda _: 0.0),
+    "GPU time of drills": _is(lambda _: 0.0),
     "GPU-hours lost by phase": _LOST,
     "Badput by type": _LOST,
     "Suspected nodes, whole cluster": _suspected,
@@ -328,6 +329,7 @@ _OF_JOB: Mapping[str, Check] = {
     "Incidents by cause": _are(lambda _: Counter(_classes(JOB))),
     "Phases of the last incident": _between(0, 60),
     "Restart budget": _restart_budget,
+    "Drills": _is(lambda _: 0.0),
     "Effective training time of the last hour": _between(0.5, 1),
     "GPU-hours lost by cause": _are(_hours_by_class, within=_SLACK_HOURS),
     "Members of the group during a rendezvous": _participants,
@@ -339,6 +341,7 @@ _OF_JOB: Mapping[str, Check] = {
 }
 EXPECTED = {"fleet": _FLEET, "job": _OF_JOB}
 SILENT = {
+    "fleet: Drills": "no one runs a drill",
     "job: GPUs of groups that never started": "the job has started",
     "job: Nodes of a smaller group": "the job never goes on with fewer nodes",
 }

@@ -2,6 +2,7 @@
 
 from recovery.core.diagnosis.not_started import Hindrance
 from recovery.core.diagnosis.signature import DisruptionClass
+from recovery.core.model.drill import DRILL_CLASS
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.protection import UNPROTECTED
 from recovery.core.model.standing import Standing
@@ -17,6 +18,10 @@ UNKNOWN_CLASS = "unknown"
 """For classes that this version does not know, so that the label stays bounded."""
 
 FAILURE_CLASSES = (*DisruptionClass, UNKNOWN_CLASS)
+"""The classes of failures, which every job has at 0. A job that never had a drill has no series for `DRILL_CLASS`: with
+them, a scrape of many jobs would be much larger."""
+CLASSES = (*FAILURE_CLASSES, DRILL_CLASS)
+CLASS_MEANING = "The cause; see [classes.md](classes.md). `Drill`: a drill caused the incident, so it is no failure."
 
 HUNG = "hung"
 
@@ -44,8 +49,15 @@ so does the time in which a group hangs between incidents. Decided lasts millise
 acted on, and long only where nothing is done: its seconds are those of a group that hangs.
 """
 
+DRILL_REASON = "drill"
+"""The reason of all GPU-seconds that drills have cost, whatever the phase. So a sum without it is of failures alone."""
+
 REASONS = tuple(dict.fromkeys(IDLE_REASONS.values()))
-COUNTED_REASONS = tuple(dict.fromkeys(BOOKED_REASONS.values()))
+FAILURE_REASONS = tuple(dict.fromkeys(BOOKED_REASONS.values()))
+COUNTED_REASONS = (*FAILURE_REASONS, DRILL_REASON)
+COUNTED_MEANING = (
+    "What the group waited for. Time in phase Decided counts as `hung`. All time of a drill counts as `drill`."
+)
 
 RECOVERY_BADPUT = "infrastructure_recovery_from_disruption"
 OTHER_BADPUT = "other"
@@ -72,6 +84,7 @@ RESTART_CAUSES = tuple(AttemptAction)
 RENDEZVOUS_CAUSES = (START, *RESTART_CAUSES)
 
 HANDLINGS = ("automatic", "manual", "held")
+DRILL, NO_DRILL = "true", "false"
 MODES = ("observe", "enforce")
 NO_MODE = "none"
 ENFORCE_OR_PLATFORM = ("enforce", "platform")
@@ -97,9 +110,10 @@ ARRIVED, JOINED, EXPECTED = "arrived", "joined", "expected"
 def badput_of(reason: str) -> str:
     """The type of badput that idle GPU-seconds of that reason are.
 
-    In a backoff, and while a group hangs, no recovery is under way. In all other phases one is.
+    In a backoff, and while a group hangs, no recovery is under way. In all other phases one is. A drill is no
+    disruption in the sense of the taxonomy.
     """
-    return OTHER_BADPUT if reason in {"backoff", HUNG} else RECOVERY_BADPUT
+    return OTHER_BADPUT if reason in {"backoff", HUNG, DRILL_REASON} else RECOVERY_BADPUT
 
 
 def known_class(name: str) -> str:
@@ -107,4 +121,9 @@ def known_class(name: str) -> str:
     return name if name in _KNOWN_CLASSES else UNKNOWN_CLASS
 
 
-_KNOWN_CLASSES = frozenset(DisruptionClass)
+def counted_reason(failure_class: str, phase: str) -> str:
+    """The reason under which GPU-seconds of that class and phase are counted."""
+    return DRILL_REASON if failure_class == DRILL_CLASS else BOOKED_REASONS.get(phase, HUNG)
+
+
+_KNOWN_CLASSES = frozenset((*DisruptionClass, DRILL_CLASS))

@@ -4,7 +4,7 @@ from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
 LEADS = "While this process leads."
-_CLASS = one_of("failure_class", "The cause; see [classes.md](classes.md).", values.FAILURE_CLASSES)
+_CLASS = one_of("failure_class", values.CLASS_MEANING, values.CLASSES)
 _OUTCOME = one_of("outcome", "How the incident ended.", values.OUTCOMES)
 _HANDLING = one_of(
     "handling",
@@ -44,7 +44,7 @@ FLEET_INCIDENTS = _of_fleet(
     "incidents",
     "Incidents that have ended, over all jobs.",
     f"{LEADS} It rises when an incident has ended.",
-    'sum by (outcome) (increase(recovery_fleet_incidents_total{handling="automatic"}[7d]))',
+    'sum by (outcome) (increase(recovery_fleet_incidents_total{handling="automatic", failure_class!="Drill"}[7d]))',
     _CLASS,
     _OUTCOME,
     _HANDLING,
@@ -55,8 +55,8 @@ FLEET_GPU_IDLE_SECONDS = _of_fleet(
     "GPU-seconds",
     "GPU-seconds lost to incidents of all jobs, those of deleted jobs included.",
     f"{LEADS} It runs while an incident is open.",
-    "sum by (badput) (increase(recovery_fleet_gpu_idle_seconds_total[1d])) / 3600",
-    one_of("reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS),
+    'sum by (badput) (increase(recovery_fleet_gpu_idle_seconds_total{reason!="drill"}[1d])) / 3600',
+    one_of("reason", values.COUNTED_MEANING, values.COUNTED_REASONS),
     _CLASS,
     one_of("badput", "The same in the words of Google's goodput taxonomy.", values.BADPUT),
 )
@@ -72,7 +72,8 @@ FLEET_GROUP_RESTARTS = _of_fleet(
     "fleet_group_restarts_total",
     MetricType.COUNTER,
     "restarts",
-    "Restarts of groups of all jobs, adopted ones of the platform included.",
+    "Restarts of groups of all jobs after failures, adopted ones of the platform included. Those of drills do not "
+    "count.",
     f"{LEADS} It rises with each attempt that restarts a group.",
     "increase(recovery_fleet_group_restarts_total[1h])",
     _SCOPE,
@@ -162,9 +163,10 @@ PHASE_DURATION = _of_fleet(
     "seconds",
     "Phases of incidents.",
     "When a phase has ended.",
-    "histogram_quantile(0.9, sum by (le, phase) (rate(recovery_phase_duration_seconds_bucket[1d])))",
+    'histogram_quantile(0.9, sum by (le, phase) (rate(recovery_phase_duration_seconds_bucket{drill="false"}[1d])))',
     one_of("phase", "A phase that has ended.", tuple(phase for phase in values.PHASES if phase != "Healthy")),
     _SCOPE,
+    one_of("drill", "Whether a drill caused the incident.", (values.NO_DRILL, values.DRILL)),
 )
 INCIDENT_DURATION = _of_fleet(
     "incident_duration_seconds",
@@ -173,7 +175,8 @@ INCIDENT_DURATION = _of_fleet(
     "Incidents, from the failure to their end.",
     "When an incident has ended.",
     "histogram_quantile(0.9, sum by (le) "
-    '(rate(recovery_incident_duration_seconds_bucket{outcome="Recovered", handling="automatic"}[7d])))',
+    '(rate(recovery_incident_duration_seconds_bucket{outcome="Recovered", handling="automatic", '
+    'failure_class!="Drill"}[7d])))',
     _CLASS,
     _OUTCOME,
     _HANDLING,

@@ -5,10 +5,8 @@ from recovery.telemetry.catalogue.record import JOB, PREFIX, MetricLabel, Metric
 
 SELECTED = "From when a policy first selects the job until its workload is deleted."
 _REASON = one_of("reason", "What the group waits for.", values.REASONS)
-_COUNTED_REASON = one_of(
-    "reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS
-)
-_CLASS = one_of("failure_class", "The cause; see [classes.md](classes.md).", values.FAILURE_CLASSES)
+_COUNTED_REASON = one_of("reason", values.COUNTED_MEANING, values.COUNTED_REASONS)
+_CLASS = one_of("failure_class", values.CLASS_MEANING, values.CLASSES)
 _BADPUT = one_of("badput", "The same in the words of Google's goodput taxonomy.", values.BADPUT)
 
 
@@ -58,8 +56,8 @@ GPU_IDLE_SECONDS = _of_job(
     MetricType.COUNTER,
     "GPU-seconds",
     "GPU-seconds lost to incidents and to groups that are Broken after one, by what the group waited for.",
-    f"{SELECTED} It runs while an incident is open or the group is Broken.",
-    "sum by (reason) (increase(recovery_gpu_idle_seconds_total[1d])) / 3600",
+    f"{SELECTED} It runs while an incident is open or the group is Broken. `drill`: from the first drill on.",
+    'sum by (reason) (increase(recovery_gpu_idle_seconds_total{reason!="drill"}[1d])) / 3600',
     _COUNTED_REASON,
     _BADPUT,
 )
@@ -68,8 +66,8 @@ GPU_IDLE_BY_CLASS_SECONDS = _of_job(
     MetricType.COUNTER,
     "GPU-seconds",
     "The GPU-seconds of recovery_gpu_idle_seconds_total by their cause. Both have the same sum.",
-    f"{SELECTED} It runs while an incident is open or the group is Broken.",
-    "topk(3, sum by (failure_class) (increase(recovery_gpu_idle_by_class_seconds_total[7d])))",
+    f"{SELECTED} It runs while an incident is open or the group is Broken. `Drill`: from the first drill on.",
+    'topk(3, sum by (failure_class) (increase(recovery_gpu_idle_by_class_seconds_total{failure_class!="Drill"}[7d])))',
     _CLASS,
 )
 GPU_RELEASED_SECONDS = _of_job(
@@ -84,16 +82,16 @@ FAILURES = _of_job(
     "failures_total",
     MetricType.COUNTER,
     "incidents",
-    "Incidents opened.",
-    f"{SELECTED} It rises when an incident opens.",
-    "sum by (failure_class) (increase(recovery_failures_total[7d]))",
+    "Incidents opened, drills included: they have the class `Drill`.",
+    f"{SELECTED} It rises when an incident opens. Class `Drill`: from the first drill of the job on.",
+    'sum by (failure_class) (increase(recovery_failures_total{failure_class!="Drill"}[7d]))',
     _CLASS,
 )
 GROUP_RESTARTS = _of_job(
     "group_restarts_total",
     MetricType.COUNTER,
     "restarts",
-    "Restarts of the group, adopted ones of the platform included.",
+    "Restarts of the group after failures, adopted ones of the platform included. Those of drills do not count.",
     f"{SELECTED} It rises with each attempt that restarts the group.",
     "increase(recovery_group_restarts_total[1h]) > 3",
     one_of("scope", "What is restarted.", (values.SCOPE,)),

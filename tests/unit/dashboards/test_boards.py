@@ -10,6 +10,8 @@ import pytest
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import Phase
 from recovery.dashboards import palette
+from recovery.dashboards.alert import Alert
+from recovery.dashboards.alerts import ALERTS
 from recovery.dashboards.boards import dashboard_files
 from recovery.dashboards.rules import recording_groups
 from recovery.generated_files import REPOSITORY
@@ -57,6 +59,40 @@ def test_a_panel_reads_only_series_that_are_recorded_or_told(panel: Panel) -> No
     for target in panel.targets:
         for name in _NAME.findall(target.expr):
             assert _OF_HISTOGRAMS.sub("", name) in known or name in known, name
+
+
+_OF_FAILURES = re.compile(
+    r"recovery_(?:failures_total|fleet_incidents_total|incident_duration_seconds|(?:fleet_)?gpu_idle_(?:by_class_)?seconds"
+    r"_total)\w*(?::\w+)?(?:\{([^}]*)\})?"
+)
+"""A series that counts failures and drills, and the matchers after it."""
+_SAYS = re.compile(r"""(?:failure_class!?="Drill"|failure_class=~"Unknown\|unknown"|reason!?="drill")""")
+
+
+def unsaid(expr: str) -> list[str]:
+    """The series in the expression that mix failures and drills."""
+    return [found.group() for found in _OF_FAILURES.finditer(expr) if not _SAYS.search(found.group(1) or "")]
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=str)
+def test_a_panel_about_failures_leaves_out_drills(panel: Panel) -> None:
+    assert [each for target in panel.targets for each in unsaid(target.expr)] == []
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_about_failures_leaves_out_drills(alert: Alert) -> None:
+    assert unsaid(alert.expr) == []
+
+
+def test_the_ratios_and_sums_of_the_rules_leave_out_drills() -> None:
+    [goodput] = (group for group in recording_groups() if group.name == "recovery-goodput")
+    assert [each for rule in goodput.rules for each in unsaid(rule.expr)] == []
+    assert len(goodput.rules) == 6
+
+
+def test_both_boards_show_the_drills_beside_the_failures() -> None:
+    for board in BOARDS:
+        assert {"Drills", "GPU time of drills"} <= {panel.title for panel in PANELS if panel.board == board}
 
 
 def test_titles_are_unique_on_a_board() -> None:

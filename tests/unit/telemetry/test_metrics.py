@@ -116,7 +116,7 @@ def test_no_histogram_and_no_metric_of_the_process_has_a_job_label(metrics: Tele
 def test_a_phase_is_observed_once_when_it_has_ended(clock: SetClock, metrics: Telemetry, group: Group) -> None:
     def observed(phase: str) -> tuple[float | None, float | None]:
         scrape, name = Scrape(metrics), "recovery_phase_duration_seconds"
-        labels = {"phase": phase, "scope": "group"}
+        labels = {"phase": phase, "scope": "group", "drill": "false"}
         return scrape.value(f"{name}_count", **labels), scrape.value(f"{name}_sum", **labels)
 
     assert observed("TearingDown") == (0, 0), "there before the first one, so that the first one is an increase"
@@ -142,7 +142,7 @@ def test_merged_phases_of_a_long_incident_are_not_observed_again(
         clock.seconds = number
         group.enters(Phase.STARTING if number % 2 else Phase.SCHEDULING)
     counts = [
-        Scrape(metrics).value("recovery_phase_duration_seconds_count", phase=phase, scope="group") or 0
+        Scrape(metrics).value("recovery_phase_duration_seconds_count", phase=phase, scope="group", drill="false") or 0
         for phase in ("Detected", "Decided", "Starting", "Scheduling")
     ]
     assert sum(counts) == 200

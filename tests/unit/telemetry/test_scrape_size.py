@@ -17,8 +17,8 @@ SERIES_OF_JOB = 57 + len(Phase) - 2
 but Detected and Stopping, one for the standing, and 9 more."""
 SERIES_OF_INCIDENT = 9
 """More series while one is open: its start and info, members joined and expected, and the phases that ended."""
-SERIES_OF_OTHERS = 553 + 3 + 122
-"""Of these, 210 + 126 are counters of the fleet, 17 are reasons of unprotected jobs, and 3 show what Enforce would have
+SERIES_OF_OTHERS = 554 + 3 + 122
+"""Of these, 210 + 127 are counters of the fleet, 17 are reasons of unprotected jobs, and 3 show what Enforce would have
 done. 122 are rendezvous of the usual causes, at 0. The rest are histograms and the process itself."""
 SERIES_OF_PHASE = 20
 """Series in the histogram of phases for each phase that is added."""

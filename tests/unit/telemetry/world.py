@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.incident.closed_incident import totals_of_broken
 from recovery.core.model.config import ConfigFacts
+from recovery.core.model.drill import DrillRef
 from recovery.core.model.facts import (
     GroupKey,
     NodeFacts,
@@ -192,8 +193,10 @@ class Group:
         mode: str = "Enforce",
         restart: str | None = None,
         probe: bool = False,
+        drill: DrillRef | None = None,
     ) -> None:
-        """A member was lost `ago` seconds ago, and an incident is opened. `probe`: its ranks have a joined probe."""
+        """A member was lost `ago` seconds ago, and an incident is opened. `probe`: its ranks have a joined probe.
+        `drill`: it has caused the loss."""
         now = self._clock.now()
         number = self.ledger.totals.incidents + 1
         opened = Incident(
@@ -209,17 +212,25 @@ class Group:
             gpus=gpus,
             ranks=2,
             probe_proven=probe,
+            drill=drill,
         )
         failures = dict(self.ledger.totals.failures)
-        failures["Killed"] = failures.get("Killed", 0) + 1
+        failures[opened.booked_class] = failures.get(opened.booked_class, 0) + 1
         totals = msgspec.structs.replace(self.ledger.totals, incidents=number, failures=failures)
         ledger = msgspec.structs.replace(self.ledger, incident=opened, totals=totals)
         self._write(phases.enter(phases.enter(ledger, Phase.DETECTED, opened.started_at), Phase.DECIDED, now))
 
     def attempt(
-        self, action: AttemptAction = AttemptAction.RECREATE_GROUP, *, reason: Reason = Reason.DEFAULT_RESTART
+        self,
+        action: AttemptAction = AttemptAction.RECREATE_GROUP,
+        *,
+        reason: Reason = Reason.DEFAULT_RESTART,
+        free_of_charge: bool = False,
     ) -> None:
-        self._write(lifecycle.add_attempt(self.ledger, action, Target(), reason, "because", self._clock.now()))
+        now = self._clock.now()
+        self._write(
+            lifecycle.add_attempt(self.ledger, action, Target(), reason, "because", now, free_of_charge=free_of_charge)
+        )
 
     def enters(self, phase: Phase) -> None:
         self._write(phases.enter(self.ledger, phase, self._clock.now()))

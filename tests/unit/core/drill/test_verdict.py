@@ -40,9 +40,8 @@ def spec(**changes: Any) -> DrillSpec:
 def caused(repeat: int = 1, *, at: float = 0, **changes: Any) -> Incident:
     """An incident of the drill that recovered after 20 seconds, which began `at` seconds after the first one."""
     ref = DrillRef("lose-a-rank-x7k2p", UID, repeat)
-    return record(
-        started_at=later(at), drill=ref, **({"number": repeat, "id": f"1f458b22-{repeat}"} | changes)
-    ).incident
+    of_repeat: dict[str, Any] = {"number": repeat, "id": f"1f458b22-{repeat}"}
+    return record(started_at=later(at), drill=ref, **(of_repeat | changes)).incident
 
 
 def strange(*, at: float = 5) -> Incident:
