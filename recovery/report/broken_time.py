@@ -14,7 +14,7 @@ class BrokenTime(msgspec.Struct, frozen=True):
 
     job: GroupKey
     idle_gpu_seconds: dict[str, float]
-    """By class of the incident before. Up to now if the group is Broken."""
+    """By class of the incident before; Drill: it was a drill. Up to now if the group is Broken."""
     counts_at: datetime | None
     """Now, or else the end of the latest incident that closed although ranks hung. None: its summary was dropped."""
 

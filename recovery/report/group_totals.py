@@ -1,6 +1,7 @@
 """Sums over incidents: GPU-seconds by phase and cause, time to recovery by handling, the platform's ways.
 
-The GPU-seconds include the time in which the groups were Broken after their incidents.
+The GPU-seconds include the time in which the groups were Broken after their incidents. Drills are no failures: they
+have two sums of their own, and no other sum contains them.
 """
 
 import math
@@ -10,6 +11,7 @@ from statistics import fmean, median
 
 import msgspec
 
+from recovery.core.model.drill import DRILL_CLASS
 from recovery.core.model.ledger import IncidentHandling, Outcome
 from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.report.broken_time import BrokenTime
@@ -79,12 +81,20 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     """Empty: no incident can be compared."""
     with_enforce: EnforceAccount
     """For incidents in mode Observe."""
+    drill_incidents: int
+    """Incidents that drills have caused."""
+    drill_idle_gpu_seconds: float
+    """What they have cost, and the time in which the groups were Broken after them."""
 
 
-def totals_of(accounts: Sequence[IncidentAccount], broken: Sequence[BrokenTime] = ()) -> GroupTotals:
+def totals_of(incidents: Sequence[IncidentAccount], broken: Sequence[BrokenTime] = ()) -> GroupTotals:
     """The sums over the incidents. Every split of the GPU-seconds adds up to the same sum."""
-    hung = [pair for each in broken for pair in each.idle_gpu_seconds.items()]
+    accounts = [each for each in incidents if each.drill is None]
+    drills = [each for each in incidents if each.drill is not None]
+    after_all = [pair for each in broken for pair in each.idle_gpu_seconds.items()]
+    hung = [(name, seconds) for name, seconds in after_all if name != DRILL_CLASS]
     lost = sum(seconds for _, seconds in hung)
+    after_drills = sum(seconds for name, seconds in after_all if name == DRILL_CLASS)
     return GroupTotals(
         incidents=sum(each.incidents for each in accounts),
         open_incidents=sum(each.ended_at is None for each in accounts),
@@ -111,6 +121,8 @@ def totals_of(accounts: Sequence[IncidentAccount], broken: Sequence[BrokenTime] 
         recovery_times=tuple(_times(handling, accounts) for handling in IncidentHandling),
         platform=tuple(found for way in Way if (found := _way_sum(way, accounts)).incidents),
         with_enforce=_with_enforce(accounts),
+        drill_incidents=sum(each.incidents for each in drills),
+        drill_idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in drills) + after_drills, 3),
     )
 
 

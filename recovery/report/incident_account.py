@@ -103,6 +103,19 @@ class ApiWrite(msgspec.Struct, frozen=True, rename="camel"):
     """UIDs of Jobs and JobSets, names of nodes. Empty: the record does not keep them."""
 
 
+class CausedBy(msgspec.Struct, frozen=True, rename="camel"):
+    """The drill that caused an incident."""
+
+    name: str
+    """The name of the RecoveryDrill."""
+    repeat: int
+
+
+def drill_words(drill: CausedBy) -> str:
+    """`lose-a-rank-x7k2p (repeat 2)`."""
+    return f"{drill.name} (repeat {drill.repeat})"
+
+
 class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     """One incident in full."""
 
@@ -119,6 +132,8 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     """TrainJob or JobSet. Empty: the record does not say."""
     workload_uid: str
     """Empty: the record does not say."""
+    drill: CausedBy | None
+    """None: it is no drill."""
     mode: str
     failure_class: str
     cause: str
@@ -202,6 +217,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         job=record.job.name,
         workload_kind=record.workload_kind,
         workload_uid=record.workload_uid,
+        drill=CausedBy(incident.drill.name, incident.drill.repeat) if incident.drill is not None else None,
         mode=incident.mode,
         failure_class=incident.disruption_class,
         cause=incident.cause,

@@ -22,7 +22,7 @@ from recovery.report.document import (
     Verbatim,
     section,
 )
-from recovery.report.incident_account import STILL_BROKEN, ApiWrite, IncidentAccount, LogAccount
+from recovery.report.incident_account import STILL_BROKEN, ApiWrite, IncidentAccount, LogAccount, drill_words
 from recovery.report.phase_accounts import PhaseAccount
 from recovery.report.platform_page import comparison_blocks
 from recovery.report.reports import IncidentReport
@@ -84,6 +84,7 @@ def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[D
         section(
             "Summary",
             key_figures(account),
+            _drill(account),
             Paragraph(account.message, quoted=True),
             _shared(account),
             _verification(account),
@@ -140,6 +141,16 @@ def _shared(account: IncidentAccount) -> Paragraph | None:
         f"{account.incidents:,} incidents of this kind share the record, the latest began at "
         f"{moment_words(account.latest_started_at)}. Duration and GPU-hours are of all of them, the details below of "
         "the first."
+    )
+
+
+def _drill(account: IncidentAccount) -> Paragraph | None:
+    """None: it is no drill."""
+    if account.drill is None:
+        return None
+    return Paragraph(
+        f"Drill {drill_words(account.drill)} caused this incident. No figure about failures contains it: neither those "
+        "of the job, nor those of the fleet."
     )
 
 

@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from recovery.core.model.drill import DRILL_CLASS
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.folded_incidents import FoldedNode
 from recovery.core.model.incident_record import IncidentRecord
 from recovery.report.broken_time import BrokenTime
 from recovery.report.group_totals import GroupTotals, totals_of
-from recovery.report.incident_account import IncidentAccount, account_of
+from recovery.report.incident_account import CausedBy, IncidentAccount, account_of
 from recovery.report.proof_account import ProofAccount
 
 SCHEMA_VERSION = 1
@@ -57,6 +58,20 @@ class IncidentReport(msgspec.Struct, frozen=True, rename="camel", tag_field="rep
     incident: IncidentAccount
 
 
+class DrillIncident(msgspec.Struct, frozen=True, rename="camel"):
+    """An incident that a drill has caused, in brief."""
+
+    id: str
+    namespace: str
+    job: str
+    drill: CausedBy
+    failure_class: str
+    outcome: str
+    started_at: datetime
+    duration_seconds: float
+    idle_gpu_seconds: float
+
+
 class JobReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report", tag="Job"):
     """All incidents of the jobs of one name."""
 
@@ -71,6 +86,8 @@ class JobReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report",
     proof: ProofAccount | None
     """The latest proof that the job recovers. None: there is none, or it was not read."""
     incidents: tuple[IncidentAccount, ...]
+    """The newest first, without drills."""
+    drills: tuple[DrillIncident, ...]
     """The newest first."""
 
 
@@ -128,6 +145,8 @@ class FleetReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report
     worst_jobs: tuple[WorstJob, ...]
     worst_nodes: tuple[WorstNode, ...]
     incidents: tuple[FleetIncident, ...]
+    """The newest first, without drills."""
+    drills: tuple[DrillIncident, ...]
     """The newest first."""
 
 
@@ -153,7 +172,8 @@ def job_report(key: GroupKey, found: RecordsFound, now: datetime) -> JobReport:
         coverage=_coverage(mine, found, None),
         totals=totals_of(accounts, [each for each in found.broken if each.job == key]),
         proof=found.proofs.get(key),
-        incidents=accounts,
+        incidents=_failures(accounts),
+        drills=_drills(accounts),
     )
 
 
@@ -174,9 +194,10 @@ def fleet_report(namespace: str | None, found: RecordsFound, since: timedelta, n
         window_end=now,
         coverage=_coverage(known, found, start),
         totals=totals_of(accounts, broken),
-        worst_jobs=_worst_jobs(accounts, broken),
-        worst_nodes=_worst_nodes(accounts),
-        incidents=tuple(_brief(each) for each in accounts),
+        worst_jobs=_worst_jobs(_failures(accounts), broken),
+        worst_nodes=_worst_nodes(_failures(accounts)),
+        incidents=tuple(_brief(each) for each in _failures(accounts)),
+        drills=_drills(accounts),
     )
 
 
@@ -261,7 +282,9 @@ def _worst_jobs(accounts: Iterable[IncidentAccount], broken: Iterable[BrokenTime
         by_job[GroupKey(each.namespace, each.job)].append(each)
     hung: defaultdict[GroupKey, float] = defaultdict(float)
     for time in broken:
-        hung[time.job] += sum(time.idle_gpu_seconds.values())
+        after = [seconds for name, seconds in time.idle_gpu_seconds.items() if name != DRILL_CLASS]
+        if after:
+            hung[time.job] += sum(after)
     jobs = (_worst_job(key, by_job[key], hung[key]) for key in dict.fromkeys((*by_job, *hung)))
     return tuple(sorted(jobs, key=lambda each: (-each.idle_gpu_seconds, each.namespace, each.job))[:WORST_MAX])
 
@@ -295,6 +318,29 @@ def _worst_nodes(accounts: Iterable[IncidentAccount]) -> tuple[WorstNode, ...]:
         for name in sorted({*suspected, *replaced})
     )
     return tuple(sorted(nodes, key=lambda each: (-each.incidents, -each.idle_gpu_seconds, each.node))[:WORST_MAX])
+
+
+def _failures(accounts: Iterable[IncidentAccount]) -> tuple[IncidentAccount, ...]:
+    """The incidents that are no drills."""
+    return tuple(each for each in accounts if each.drill is None)
+
+
+def _drills(accounts: Iterable[IncidentAccount]) -> tuple[DrillIncident, ...]:
+    return tuple(
+        DrillIncident(
+            id=each.id,
+            namespace=each.namespace,
+            job=each.job,
+            drill=each.drill,
+            failure_class=each.failure_class,
+            outcome=each.outcome,
+            started_at=each.started_at,
+            duration_seconds=each.duration_seconds,
+            idle_gpu_seconds=each.idle_gpu_seconds,
+        )
+        for each in accounts
+        if each.drill is not None
+    )
 
 
 def _brief(account: IncidentAccount) -> FleetIncident:

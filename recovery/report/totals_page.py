@@ -1,6 +1,6 @@
 """The documents of a job and of the fleet. Both are sums over incidents, with the incidents below them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from recovery.core.model.ledger import IncidentHandling
 from recovery.core.model.standing import BROKEN_SECONDS
@@ -21,11 +21,11 @@ from recovery.report.document import (
 )
 from recovery.report.enforce_words import ENFORCE_BASIS, EnforceAccount, enforce_sentence
 from recovery.report.group_totals import GroupTotals
-from recovery.report.incident_account import outcome_words
+from recovery.report.incident_account import drill_words, outcome_words
 from recovery.report.incident_page import FOOTER, TONES, incident_sections
 from recovery.report.platform_page import sums_table
 from recovery.report.proof_account import ProofAccount
-from recovery.report.reports import Coverage, FleetReport, JobReport
+from recovery.report.reports import Coverage, DrillIncident, FleetReport, JobReport
 from recovery.report.words import counted, duration_words, gpu_hours, moment_words, percent, utc_cell
 
 IN_FULL_MAX = 20
@@ -39,6 +39,7 @@ def job_document(report: JobReport) -> ReportDocument:
         section("Summary", *_summary(report.totals), _proof(report.proof), *_coverage(report.coverage)),
         *_cost_sections(report.totals),
         section("Incidents", _job_incidents(report)),
+        section("Drills", _drills(report.drills)),
     ]
     for account in report.incidents[:IN_FULL_MAX]:
         outcome = outcome_words(account.outcome, still_broken=account.still_broken)
@@ -64,6 +65,7 @@ def fleet_document(report: FleetReport) -> ReportDocument:
         section("Worst jobs", _worst_jobs(report)),
         section("Worst nodes", _worst_nodes(report)),
         section("Incidents", _fleet_incidents(report)),
+        section("Drills", _drills(report.drills)),
     )
     return ReportDocument(
         title=f"Recoveries in {where}",
@@ -79,6 +81,7 @@ def fleet_document(report: FleetReport) -> ReportDocument:
 def _summary(totals: GroupTotals) -> Iterator[Block]:
     if not totals.incidents and not totals.idle_gpu_seconds:
         yield Paragraph("There are no incidents.")
+        yield from _beside(totals)
         return
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in totals.by_outcome.items())
     automatic = totals.by_handling.get(IncidentHandling.AUTOMATIC, 0)
@@ -102,6 +105,17 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
         yield Paragraph(
             f"{counted(totals.still_broken_incidents, 'incident')} closed although ranks hung. What the groups lost "
             f"after that counts as {BROKEN_SECONDS}, except for jobs that have been deleted since."
+        )
+    yield from _beside(totals)
+
+
+def _beside(totals: GroupTotals) -> Iterator[Paragraph]:
+    """What the drills have cost beside the failures. Nothing where there was no drill."""
+    if totals.drill_incidents or totals.drill_idle_gpu_seconds:
+        cost = gpu_hours(totals.drill_idle_gpu_seconds)
+        yield Paragraph(
+            f"Drills left another {cost} GPU-hours idle, in {counted(totals.drill_incidents, 'incident')}. They are no "
+            "failures, so no other figure contains them."
         )
 
 
@@ -317,6 +331,40 @@ def _job_incidents(report: JobReport) -> DataTable | None:
             for each in report.incidents
         ),
         note=f"The newest {IN_FULL_MAX} follow in full. --incident ID shows one of the others." if older > 0 else "",
+    )
+
+
+def _drills(drills: Sequence[DrillIncident]) -> DataTable | None:
+    if not drills:
+        return None
+    return DataTable(
+        title="Incidents that drills have caused, the newest first",
+        columns=(
+            TableColumn("Began (UTC)", ColumnKind.TIME),
+            TableColumn("Job"),
+            TableColumn("Drill"),
+            TableColumn("Incident"),
+            TableColumn("Class"),
+            TableColumn("Outcome"),
+            TableColumn("Duration", ColumnKind.NUMBER),
+            TableColumn("Idle GPU-hours", ColumnKind.NUMBER),
+        ),
+        rows=tuple(
+            TableRow(
+                (
+                    utc_cell(each.started_at),
+                    f"{each.namespace}/{each.job}",
+                    drill_words(each.drill),
+                    each.id,
+                    each.failure_class,
+                    each.outcome,
+                    duration_words(each.duration_seconds),
+                    gpu_hours(each.idle_gpu_seconds),
+                )
+            )
+            for each in drills
+        ),
+        note="With --incident ID, the report of the job shows one of them in full.",
     )
 
 

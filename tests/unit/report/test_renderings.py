@@ -192,7 +192,7 @@ def test_json_says_what_it_is_with_codes_and_units() -> None:
 
 def test_every_number_of_json_that_measures_has_its_unit_in_its_name() -> None:
     counts = {"gpus", "ranks", "number", "rank", "exitCode", "restarts", "charged", "incidents", "openIncidents"}
-    counts |= {"stillBrokenIncidents", "lostSteps", "reworkKnownFor"}
+    counts |= {"stillBrokenIncidents", "drillIncidents", "lostSteps", "reworkKnownFor"}
     counts |= {"recovered", "replaced", "jobsEnded", "schemaVersion", "policyGeneration", "budgetLimit"}
     counts |= {"missingRecords", "unreadableRecords", "value", "byClass", "byOutcome", "byHandling"}
     for report in reports_of(killed_rank()):
