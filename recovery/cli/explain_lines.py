@@ -16,6 +16,7 @@ from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.incident import budget, requests
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
+from recovery.core.model.drill import DrillRef
 from recovery.core.model.facts import ContainerFacts, GroupKey, JobFacts, JobSetFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import (
@@ -319,6 +320,8 @@ def incident_lines(incident: Incident, now: datetime, shown: Sequence[str] = ())
     released = sum(_released_gpu_seconds(span, incident.gpus_in(span), now) for span in incident.phases)
     charged = "charged to the budget" if incident.charged else "not charged to the budget"
     yield f"class {incident.disruption_class}, cause {incident.cause}, {charged}"
+    if incident.drill is not None:
+        yield _drill_words(incident.drill)
     decided = _decided_by(incident)
     if decided:
         yield decided
@@ -335,6 +338,10 @@ def incident_lines(incident: Incident, now: datetime, shown: Sequence[str] = ())
     yield from _titled("Considered, and not done", (f"- {each.action}: {each.message}" for each in incident.considered))
     yield from _titled("Attempts", _attempts(incident.attempts))
     yield from _titled("Phases", _phases(incident, now))
+
+
+def _drill_words(drill: DrillRef) -> str:
+    return f"drill {drill.name} (repeat {drill.repeat})"
 
 
 def _decided_by(incident: Incident) -> str:
@@ -425,6 +432,8 @@ def last_incident_lines(closed: ClosedIncident, key: GroupKey, now: datetime) ->
     length, ago = duration(closed.ended_at - closed.started_at), age(closed.ended_at, now)
     outcome = _outcome_words(closed.outcome, closed.outcome_reason, still_broken=closed.still_broken)
     yield f"{closed.id}, {outcome} {ago} ago, after {length}, cause {closed.cause}"
+    if closed.drill is not None:
+        yield _drill_words(closed.drill)
     if closed.message:
         yield closed.message
     yield f"all of it: recovery explain {key.name} -n {key.namespace} --incident {closed.id}"
@@ -437,7 +446,7 @@ def history_lines(history: Sequence[ClosedIncident], now: datetime) -> Iterator[
         (
             each.id,
             str(each.outcome),
-            each.cause,
+            f"{each.cause},drill" if each.drill is not None else each.cause,
             age(each.ended_at, now),
             duration(each.ended_at - each.started_at),
             str(each.attempts),

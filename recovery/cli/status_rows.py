@@ -98,7 +98,8 @@ class JobRow(msgspec.Struct, frozen=True):
     cause: str
     """The first that applies: what keeps the job from starting, or which node is silent; the size of a group with fewer
     nodes than it wants; EarlierLoss, for a loss before Enforce that may hang the job, or TrainsAgain, for a failed job
-    that trains again; the cause of the open or last incident. Empty: none applies. Phase Paused hides the last two."""
+    that trains again; the cause of the open or last incident, Drill for that of a drill. Empty: none applies. Phase
+    Paused hides the last two."""
     action: str
     idle_gpus: int
     """The idle GPUs of the open incident, those of a group that hangs without one, or the GPUs that pods already hold

@@ -469,7 +469,7 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     writer: WriterLease | None = None
     """The Lease that elected the controller of the latest write. None: there was no election."""
     cause: str = ""
-    """For the printer column: the cause of the open incident, or of the last one."""
+    """For the printer column: the cause of the open incident, or of the last one. Drill: a drill caused it."""
     action: str = ""
     """For the printer column: the latest action in the open incident, or in the last one."""
     idle_gpus: int = msgspec.field(name="idleGPUs", default=0)

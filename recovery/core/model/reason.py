@@ -424,6 +424,7 @@ class Sentence(StrEnum):
     CONTAINER_SUCCEEDED = auto()
     CRITERIA_MET = auto()
     DEADLINE_RUNS = auto()
+    EVENT_OF_DRILL = auto()
     FAILED_LONG_AGO = auto()
     FAILURE_POLICY_AT_ONCE = auto()
     FORCE_OVERRIDES = auto()

@@ -1,7 +1,10 @@
 """Kubernetes Events, one for each ledger change that matters to people, named so that a repeat is recognised."""
 
+import msgspec
+
 from recovery.core.diagnosis.group_conditions import TRAINS_AGAIN
 from recovery.core.model.config import why_opened
+from recovery.core.model.drill import DrillRef
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
     Attempt,
@@ -89,7 +92,15 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
     if not found and incident.rule and known is not None and known.rule != incident.rule:
         # Usually the event of what the rule led to reports it; this rule has led to nothing new.
         found.append(_event(f"{incident.id}.rule-{number}", False, "RuleDecided", incident.message))
-    return tuple(found)
+    return tuple(_of_drill(each, incident.drill) for each in found)
+
+
+def _of_drill(event: EmitEvent, drill: DrillRef | None) -> EmitEvent:
+    """The Event, which begins with the drill that caused its incident, so that no one takes it for a failure."""
+    if drill is None:
+        return event
+    note = render(explained(Sentence.EVENT_OF_DRILL, Reason.DRILL_ACCEPTED, drill=drill.name, said=event.note))
+    return msgspec.structs.replace(event, note=note[:_MAX_NOTE])
 
 
 def _attempts(known: Incident | None, incident: Incident) -> list[EmitEvent]:

@@ -8,9 +8,10 @@ from recovery.core.diagnosis.group_conditions import CRASH_LOOP, GroupCondition
 from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
 from recovery.core.incident.proofs import RECOVERY_PROVEN
+from recovery.core.model.drill import DRILL_CLASS
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.group_totals import BudgetState
-from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.ledger import ClosedIncident, Incident, Ledger, Phase
 from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.reason import Explanation, Reason
 from recovery.core.model.standing import Standing
@@ -47,7 +48,7 @@ def summarise(
         attempt = incident.attempt
         shown = msgspec.structs.replace(
             shown,
-            cause=incident.cause,
+            cause=_cause(incident),
             action=str(attempt.action) if attempt is not None else "None",
             reason=incident.reason,
             message=incident.message,
@@ -57,7 +58,11 @@ def summarise(
     elif last is not None:
         idle = ledger.broken.gpus if ledger.broken is not None else 0
         shown = msgspec.structs.replace(
-            shown, cause=last.cause, reason=last.reason, message=last.message, idle_gpus=idle
+            shown,
+            cause=_cause(last),
+            reason=last.reason,
+            message=last.message,
+            idle_gpus=idle,
         )
     terms = _of_policy(ledger, policy)
     if terms is not None:
@@ -68,6 +73,11 @@ def summarise(
         *_about_proof(shown, proven, now),
     )
     return msgspec.structs.replace(shown, conditions=(*own, *_observed(shown, own, observed, now)))
+
+
+def _cause(incident: Incident | ClosedIncident) -> str:
+    """The cause in the column. No one who looks at the columns should take a drill for a failure."""
+    return DRILL_CLASS if incident.drill is not None else incident.cause
 
 
 def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:

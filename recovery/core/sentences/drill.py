@@ -10,6 +10,7 @@ def _unexpected_incidents(details: Details) -> str:
 
 
 TEXTS: dict[Sentence | Reason, Text] = {
+    Sentence.EVENT_OF_DRILL: "drill {drill}: {said}",
     Reason.DRILL_ACCEPTED: "the failure of a named pod ({count} pods so far) counts as a drill",
     Reason.DRILL_LIMIT_OF_DAY: (
         "{count} repeats of drills of this job count within 24 hours, and RecoveryConfig spec.drills.perJobAndDay is"

@@ -132,6 +132,31 @@ def test_the_open_incident_is_told_in_full(cluster: PlainCluster) -> None:
     ]
 
 
+DRILL = {"name": "lose-a-rank-x7k2p", "uid": "uid-drill", "repeat": 2}
+
+
+def test_the_incident_of_a_drill_names_the_drill(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    status = open_incident("TearingDown")
+    status["incident"] |= {"drill": DRILL}
+    cluster.add_group("llm", status)
+    assert section(explain("llm"), "Incident")[2:4] == [
+        "class PodFailed, cause Exit137, not charged to the budget",
+        "drill lose-a-rank-x7k2p (repeat 2)",
+    ]
+
+
+def test_the_drills_among_past_incidents_are_marked(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    ledger = history()
+    ledger["history"][0]["drill"] = DRILL
+    cluster.add_group("llm", ledger)
+    assert section(explain("llm"), "Last incident")[1] == "drill lose-a-rank-x7k2p (repeat 2)"
+    assert "Exit137,drill" in section(explain("llm"), "History")[1]
+
+
 def test_all_evidence_is_listed_with_how_much_there_is(cluster: PlainCluster) -> None:
     """The ledger has the words of the first 16 signs only. The pods still show all of them."""
     cluster.add_job("llm", ranks=20)

@@ -32,17 +32,17 @@ def both(*records: IncidentRecord, **changes: Any) -> tuple[FleetReport, JobRepo
 
 def test_no_figure_about_failures_contains_a_drill() -> None:
     drilled = [of_drill(1), of_drill(2, outcome=Outcome.HELD, charged=True, restarts=3)]
-    for with_drills, without in zip(both(record(), *drilled), both(record()), strict=True):
+    (fleet, job), (fleet_before, job_before) = both(record(), *drilled), both(record())
+    for totals, before in ((fleet.totals, fleet_before.totals), (job.totals, job_before.totals)):
         figures = {
-            name: getattr(with_drills.totals, name)
-            for name in with_drills.totals.__struct_fields__
+            name: getattr(totals, name)
+            for name in totals.__struct_fields__
             if name not in {"drill_incidents", "drill_idle_gpu_seconds"}
         }
-        assert all(getattr(without.totals, name) == value for name, value in figures.items())
-        assert [each.id for each in with_drills.incidents] == ["1f458b22-1"]
-    fleet, _ = both(record(), *drilled)
-    [job], [node] = fleet.worst_jobs, fleet.worst_nodes
-    assert (job.incidents, job.idle_gpu_seconds) == (1, 20.0 * GPUS)
+        assert all(getattr(before, name) == value for name, value in figures.items())
+    assert [each.id for each in fleet.incidents] == [each.id for each in job.incidents] == ["1f458b22-1"]
+    [worst], [node] = fleet.worst_jobs, fleet.worst_nodes
+    assert (worst.incidents, worst.idle_gpu_seconds) == (1, 20.0 * GPUS)
     assert (node.incidents, node.idle_gpu_seconds) == (1, 20.0 * GPUS)
 
 

@@ -13,6 +13,7 @@ from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
 from recovery.core.model.standing import BROKEN_SECONDS
+from recovery.core.plan.actions import EmitEvent
 from recovery.core.policy.resolved import Backoff, InPlace
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 from tests.unit.core.agents import asking
@@ -61,11 +62,23 @@ def test_the_failure_of_a_named_pod_is_a_drill_and_is_repaired_without_a_charge(
     assert "it is drill lose-a-rank-x7k2p" in plan.message
 
 
-def test_the_event_of_its_restart_says_which_drill_it_is() -> None:
+def test_each_event_of_its_incident_names_the_drill_first() -> None:
     controller = Controller()
-    controller.reconcile(drilled(3).pod_failed(3, KILLED, 0), 0.5)
-    [note] = [each.note for each in controller.done if hasattr(each, "note")]
-    assert "it is drill lose-a-rank-x7k2p" in note
+    lost = drilled(3).pod_failed(3, KILLED, 0)
+    controller.reconcile(lost, 0.5)
+    recovered(controller, lost, 1)
+    events = [each for each in controller.done if isinstance(each, EmitEvent)]
+    assert [each.reason for each in events] == ["RecreatingGroup", "IncidentRecovered"]
+    assert all(each.note.startswith("drill lose-a-rank-x7k2p: ") for each in events)
+
+
+def test_the_columns_show_a_drill_while_it_lasts_and_after_it() -> None:
+    controller = Controller()
+    lost = drilled(3).pod_failed(3, KILLED, 0)
+    controller.reconcile(lost, 0.5)
+    assert controller.ledger.cause == "Drill"
+    recovered(controller, lost, 1)
+    assert controller.ledger.cause == "Drill"
 
 
 def test_a_drill_leaves_no_account_of_a_failure() -> None:

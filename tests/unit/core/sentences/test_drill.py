@@ -5,10 +5,16 @@ The wording of these sentences is asserted only here. Other tests assert the rea
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.sentences import render
 
 TOLD: tuple[tuple[Explanation, str], ...] = (
+    (
+        explained(
+            Sentence.EVENT_OF_DRILL, Reason.DRILL_ACCEPTED, drill="lose-a-rank-x7k2p", said="all 4 ranks are Ready"
+        ),
+        "drill lose-a-rank-x7k2p: all 4 ranks are Ready",
+    ),
     (because(Reason.DRILL_ACCEPTED, count=2), "the failure of a named pod (2 pods so far) counts as a drill"),
     (
         because(Reason.DRILL_LIMIT_OF_DAY, count=12, limit=12),
