@@ -275,13 +275,13 @@ def _kept_off(tolerations: tuple[Toleration, ...], index: NodeIndex, *, passing:
         (
             nodes
             for taint, nodes in index.tainted()
-            if passes(taint) is passing and not any(_tolerates(each, taint) for each in tolerations)
+            if passes(taint) is passing and not any(tolerates(each, taint) for each in tolerations)
         ),
         0,
     )
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """The comparing operators (Gt, Lt; behind a feature gate) tolerate nothing here."""
     if toleration.effect not in ("", taint.effect):
         return False

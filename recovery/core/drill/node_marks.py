@@ -1,8 +1,8 @@
 """What a drill changes on a node, and how that is taken back: JSON patches, computed from the Node object alone.
 
 The patch that makes a change also writes the mark (`NodeMark`), and the patch that takes it back removes the mark. So a
-node shows at any moment what has to be taken back, even if the client of the drill has died. The command and the sweeper
-of the controller share these functions.
+node shows at any moment what has to be taken back, even if the client of the drill has died. The command and the
+sweeper of the controller share these functions.
 
 What others have set stays. A cordon is taken back only if managedFields name no other manager of it, and a taint only
 with the same key, value and effect.
@@ -51,8 +51,8 @@ def mark_of(node: Node) -> NodeMark | None:
     except (ValueError, OverflowError) as error:  # msgspec raises ValueErrors
         name = node["metadata"]["name"]
         raise UnreadableMarkError(
-            f"node {name}: annotation {NODE_MARK_ANNOTATION} cannot be read ({error}); take back by hand what the drill "
-            f"has changed, and run kubectl annotate node {name} {NODE_MARK_ANNOTATION}-"
+            f"node {name}: annotation {NODE_MARK_ANNOTATION} cannot be read ({error}); take back by hand what the "
+            f"drill has changed, and run kubectl annotate node {name} {NODE_MARK_ANNOTATION}-"
         ) from error
 
 

@@ -1,0 +1,88 @@
+"""Makes pods fail: deletes and evicts them, and kills processes in them.
+
+Each act names the UID of its pod, so a repeat or a late one cannot affect the pod that takes its place.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from recovery import api_verbs
+from recovery.chaos.job_state import JobMember
+from recovery.chaos.strikes import Strike
+from recovery.chaos.tools import ChaosTools, RunStoppedError, whole
+from recovery.core.model.drill import DrillAction
+from recovery.core.model.reason import Reason
+from recovery.ports import PODS, ConflictError, NotFoundError, TryLaterError, UnknownOutcomeError
+
+TRIED_FOR_SECONDS = 60.0
+"""How long an act is tried again that the API server refuses for now, such as an eviction by a PodDisruptionBudget."""
+_TRIED_EVERY_SECONDS = 2.0
+
+Note = Callable[[str], None]
+
+
+class PodActs:
+    def __init__(self, tools: ChaosTools, namespace: str, note: Note) -> None:
+        """`note`: called with what is worth reporting, in words."""
+        self._tools = tools
+        self._namespace = namespace
+        self._note = note
+
+    async def carry_out(self, strike: Strike) -> None:
+        """Raises RunStoppedError if a pod cannot be made to fail in time, and ApiError."""
+        for member in strike.members:
+            match strike.chaos.action:
+                case DrillAction.POD_KILL:
+                    await self._kill(member, strike.chaos.grace_seconds)
+                case DrillAction.POD_EVICT:
+                    await self._evict(member)
+                case DrillAction.PROCESS_KILL:
+                    killer = self._tools.killer
+                    said = await whole(killer.kill(self._namespace, member.pod, member.container))
+                    self._note(f"pod {member.pod}: {said}")
+
+    async def _kill(self, member: JobMember, grace_seconds: int | None) -> None:
+        await self._removed(
+            member,
+            lambda: api_verbs.delete(
+                self._tools.api,
+                PODS,
+                member.pod,
+                namespace=self._namespace,
+                uid=member.uid,
+                grace_seconds=grace_seconds,
+            ),
+        )
+
+    async def _evict(self, member: JobMember) -> None:
+        await self._removed(
+            member,
+            lambda: api_verbs.evict(self._tools.api, member.pod, namespace=self._namespace, uid=member.uid),
+        )
+
+    async def _removed(self, member: JobMember, request: Callable[[], Awaitable[bytes]]) -> None:
+        clock, unsure, said = self._tools.clock, False, ""
+        until = clock.monotonic_seconds() + TRIED_FOR_SECONDS
+
+        async def sent() -> bytes:
+            return await request()
+
+        while True:
+            try:
+                await whole(sent())
+                return
+            except (NotFoundError, ConflictError) as error:
+                if unsure:
+                    return  # an earlier try was carried out after all
+                raise RunStoppedError(
+                    Reason.DRILL_ACT_FAILED,
+                    f"pod {member.pod} was replaced or deleted by others before the drill acted",
+                ) from error
+            except (TryLaterError, UnknownOutcomeError) as error:
+                unsure = unsure or isinstance(error, UnknownOutcomeError)
+                if str(error) != said:
+                    self._note(f"refused for now, tried again: {error}")
+                said = str(error)
+                if clock.monotonic_seconds() >= until:
+                    why = f"pod {member.pod}: refused for {TRIED_FOR_SECONDS:g} s: {error}"
+                    raise RunStoppedError(Reason.DRILL_ACT_FAILED, why) from error
+                await clock.sleep(_TRIED_EVERY_SECONDS)
