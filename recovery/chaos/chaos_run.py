@@ -6,8 +6,9 @@ has a mark, so anyone can take it back (`recovery.chaos.abort`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -113,21 +114,33 @@ class ChaosRun:
         self._touched: set[str] = set()
         """Nodes that may have a mark of this run."""
         self._cases: list[DrillCase] = []
+        self._interrupted = False
 
     async def run(self) -> RunOutcome:
         """Run to the end, or until something stops it. To interrupt the run, cancel its task: it takes back what it has
         changed, and returns."""
-        reason, message, interrupted = Reason.DRILL_DONE, "all repeats were run", False
+        reason, message = Reason.DRILL_DONE, "all repeats were run"
         failed: ApiError | None = None
         try:
             message = await self._repeats() or message
         except RunStoppedError as stopped:
             reason, message = stopped.reason, stopped.message
         except asyncio.CancelledError:
-            reason, message, interrupted = Reason.DRILL_INTERRUPTED, "a person interrupted the run", True
+            self._interrupted = True
+            reason, message = Reason.DRILL_INTERRUPTED, "a person interrupted the run"
         except ApiError as error:
             reason, message, failed = Reason.DRILL_ACT_FAILED, str(error), error
-        return await self._over(reason, message, failed, interrupted=interrupted)
+        return await self._uninterrupted(self._over(reason, message, failed))
+
+    async def _uninterrupted(self, ending: Coroutine[Any, Any, RunOutcome]) -> RunOutcome:
+        """The outcome. An interruption of the end shortens it, but takes back no less."""
+        task = asyncio.ensure_future(ending)
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                self._interrupted = True
+        return task.result()
 
     # The repeats.
 
@@ -347,7 +360,7 @@ class ChaosRun:
 
     # The end.
 
-    async def _over(self, reason: Reason, message: str, failed: ApiError | None, *, interrupted: bool) -> RunOutcome:
+    async def _over(self, reason: Reason, message: str, failed: ApiError | None) -> RunOutcome:
         left = await self._undo()
         clock, drill = self._tools.clock, self._record.name
         verdict, said, cases = Verdict.ABORTED, message, tuple(self._cases)
@@ -355,17 +368,17 @@ class ChaosRun:
             end = await self._record.end(reason, message, clock.now())
             if end is None:
                 drill = ""
-            elif not interrupted:
+            else:
                 await self._await_verdict()
         except ApiError as error:
             left = (*left, LeftOver("", f"RecoveryDrill {drill} could not be ended: {error}"))
         status = self._record.facts.status if self._record.facts is not None else None
         if status is not None and status.verdict is not None:
             verdict, said, cases = status.verdict, status.message or message, status.cases or cases
-        elif drill and not interrupted and reason is Reason.DRILL_DONE:
+        elif drill and not self._interrupted and reason is Reason.DRILL_DONE:
             verdict = Verdict.INCONCLUSIVE if worst(cases) is Verdict.PASSED else worst(cases)
             said = f"the controller has written no verdict within {VERDICT_SECONDS_MAX:g} s"
-        return RunOutcome(drill, reason, message, verdict, said, cases, interrupted, left, failed)
+        return RunOutcome(drill, reason, message, verdict, said, cases, self._interrupted, left, failed)
 
     async def _undo(self) -> tuple[LeftOver, ...]:
         """Take back all that this run has changed on nodes. Returns what could not be taken back."""
@@ -381,7 +394,7 @@ class ChaosRun:
         clock = self._tools.clock
         until = clock.monotonic_seconds() + VERDICT_SECONDS_MAX
         while self._record.facts is not None and self._record.facts.status.verdict is None:
-            if clock.monotonic_seconds() >= until:
+            if self._interrupted or clock.monotonic_seconds() >= until:
                 return
             await clock.sleep(WATCHED_EVERY_SECONDS)
             try:
