@@ -60,6 +60,19 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     return _ask(context, read, incomplete)
 
 
+def drill_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The RecoveryDrills of the namespace that the line names."""
+
+    async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery.chaos.abort import read_drills
+        from recovery.cli.connection import chosen_namespace
+
+        where = await chosen_namespace(_server(context), context.params.get("namespace"))
+        return [drill.name for drill in await read_drills(client, where)]
+
+    return _ask(context, read, incomplete)
+
+
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster."""
 

@@ -56,6 +56,8 @@ class Connection(msgspec.Struct, frozen=True):
     entropy: Entropy
     contact: ApiContact | None = None
     """Whether the API server answers. None: this is not tracked."""
+    session: Session | None = None
+    """For what no request of the client can do, such as exec. None: there is none."""
 
 
 @asynccontextmanager
@@ -70,7 +72,7 @@ async def connect(server: ServerOptions, observer: RequestObserver | None = None
         contact = ApiContact(clock, partial(reaches_with_new_session, kubeconfig, context), observer or NoObserver())
         client = _client(session, contact, server.request_seconds, clock, entropy)
         try:
-            yield Connection(client, session.server, clock, entropy, contact)
+            yield Connection(client, session.server, clock, entropy, contact, session)
         except NoSuchResourceError as error:
             raise CommandError(install_words(await absent_resources(client)) or str(error)) from error
         except TryLaterError as error:

@@ -244,6 +244,23 @@ class AccountOutput(StrEnum):
     YAML = "yaml"
 
 
+class ChaosOutput(StrEnum):
+    """How the result of a chaos experiment is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    JUNIT = "junit"
+    YAML = "yaml"
+
+
+class DrillsOutput(StrEnum):
+    """How drills are listed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
 def print_data(found: object, *, as_yaml: bool) -> None:
     """Print the data as YAML, else as JSON."""
     if as_yaml:

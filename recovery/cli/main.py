@@ -17,6 +17,7 @@ from recovery.cli.arguments import (
     parse_seeds,
     parse_window,
 )
+from recovery.cli.chaos_commands import chaos
 from recovery.cli.cluster_options import one_scope, runtime_source, server_options
 from recovery.cli.completion import job_names, namespaces, recorded_job_names
 from recovery.cli.extras import CommandGroup
@@ -486,7 +487,11 @@ def simulate(
         simulation.simulate_scenario(scenario, shrinking=shrink, coverage=coverage)
 
 
+app.add_typer(chaos)
+
+
 plugin = _typer("kubectl recovery", add_completion=False)
 """The same commands for kubectl, which completes words for its plugins itself (`recovery.cli.plugin`)."""
 plugin.registered_commands = app.registered_commands
+plugin.registered_groups = app.registered_groups
 plugin.registered_callback = app.registered_callback

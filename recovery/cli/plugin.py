@@ -21,7 +21,7 @@ DIRECTIVE_NO_FILES = 4
 """cobra's ShellCompDirectiveNoFileComp."""
 
 _FILE_OPTIONS = frozenset({"--kubeconfig", "--admission-certificates"})
-_FILE_COMMANDS = frozenset({"lint", "explain-launch"})
+_FILE_COMMANDS = (("lint",), ("explain-launch",), ("chaos", "run"))
 """Commands whose arguments are files."""
 _INSTRUCTION = "_KUBECTL_RECOVERY_COMPLETE"
 
@@ -44,7 +44,7 @@ def complete() -> None:
     try:
         plugin(args=[], prog_name=PROGRAM, complete_var=_INSTRUCTION)
     except SystemExit:
-        files = _is_file_option(before, begun) or (before[:1] and before[0] in _FILE_COMMANDS)
+        files = _is_file_option(before, begun) or any(tuple(before[: len(each)]) == each for each in _FILE_COMMANDS)
         print(f":{DIRECTIVE_FILES if files else DIRECTIVE_NO_FILES}")
 
 

@@ -60,6 +60,14 @@ async def context_user(kubeconfig: str | None, context: str | None) -> str:
     return str((await asyncio.to_thread(_context, source or None, context)).get("user") or "")
 
 
+async def context_name(kubeconfig: str | None, context: str | None) -> str:
+    """The name of the context; empty in a pod. Called like `default_namespace`."""
+    source = kubeconfig or os.environ.get("KUBECONFIG")
+    if not source and context is None and os.environ.get(SERVICE_HOST_ENV_NAME):
+        return ""
+    return await asyncio.to_thread(_name_of_context, source or None, context)
+
+
 def _folder(section: ConfigNode) -> Path:
     """The folder of the file that the section is from."""
     return Path(section.path or "").absolute().parent
@@ -76,8 +84,15 @@ def _of_context(source: str | None, name: str | None) -> str:
     return _context(source, name).get("namespace") or _DEFAULT_NAMESPACE
 
 
+def _name_of_context(source: str | None, name: str | None) -> str:
+    return str(_named_context(source, name).get("name") or "")
+
+
 def _context(source: str | None, name: str | None) -> dict[str, Any]:
-    contexts, current = list_kube_config_contexts(source)
-    chosen = next((context for context in contexts if context["name"] == name), current)
-    found: dict[str, Any] = (chosen or {}).get("context", {})
+    found: dict[str, Any] = _named_context(source, name).get("context", {})
     return found
+
+
+def _named_context(source: str | None, name: str | None) -> dict[str, Any]:
+    contexts, current = list_kube_config_contexts(source)
+    return next((context for context in contexts if context["name"] == name), current) or {}
