@@ -12,7 +12,7 @@ from recovery.core.model.standing import Standing
 
 
 class JobMember(msgspec.Struct, frozen=True):
-    """A pod of the group that runs and is not being deleted."""
+    """A pod of the group that is on a node and has not ended."""
 
     pod: str
     uid: str
@@ -22,8 +22,8 @@ class JobMember(msgspec.Struct, frozen=True):
     gpus: int
     container: str
     """The training container. Empty: not known."""
-    forced: bool = False
-    """Its node does not answer, so only a force-delete would remove it."""
+    going: bool = False
+    """It is being deleted."""
 
 
 class ReportedCheckpoint(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import msgspec
 from recovery.chaos.job_state import JobMember
 from recovery.chaos.node_pods import PodOnNode
 from recovery.core.model.facts import GroupKey, Taint
+from recovery.core.model.ledger import Phase
 from recovery.kube.capacity import tolerates
 from recovery.scenario.experiment import Experiment, ExperimentLimits
 from recovery.scenario.experiment_chaos import ExperimentChaos
@@ -15,6 +16,8 @@ from recovery.scenario.selection import chance_of, select
 NAMED_MAX = 512
 """As many pods as `spec.pods` of a RecoveryDrill may have."""
 _NO_EXECUTE = "NoExecute"
+_GOING_DOWN = frozenset({Phase.STOPPING, Phase.TEARING_DOWN})
+"""Phases in which the pods of the group are being deleted. Only entries that ask for such a phase select them."""
 
 
 class Strike(msgspec.Struct, frozen=True):
@@ -38,12 +41,13 @@ class Reach(msgspec.Struct, frozen=True):
 
 def aimed(experiment: Experiment, chaos: ExperimentChaos, repeat: int, members: Sequence[JobMember]) -> Strike:
     """The entry with the pods that it affects in that repeat. Raises BadInputError if it does not fit the pods."""
-    indexes = sorted({member.index for member in members if member.index is not None})
+    there = members if chaos.during in _GOING_DOWN else [member for member in members if not member.going]
+    indexes = sorted({member.index for member in there if member.index is not None})
     chosen = set(select(chaos, indexes, chance_of(experiment.seed, repeat, chaos.number)))
-    hit = tuple(member for member in members if member.index in chosen)
+    hit = tuple(member for member in there if member.index in chosen)
     if chaos.action.of_nodes:
         nodes = {member.node for member in hit}
-        hit = tuple(member for member in members if member.node in nodes)
+        hit = tuple(member for member in there if member.node in nodes)
     return Strike(chaos, hit)
 
 

@@ -11,13 +11,15 @@ from recovery.chaos.job_state import JobMember, JobState, ReportedCheckpoint
 from recovery.chaos.observation import open_incident
 from recovery.cli.controller_lease import LeaderProbe
 from recovery.cli.job_lookup import NAMESPACES, absence
-from recovery.cli.status_rows import job_row
-from recovery.core.diagnosis.membership import member_jobs, pods_of
+from recovery.cli.status_rows import JobRow, job_row
+from recovery.core.diagnosis.membership import pods_of
 from recovery.core.fleet.storm import storm_of
+from recovery.core.incident.standing import meeting_of
 from recovery.core.model.drill import DRILLS_ALLOWED, DRILLS_LABEL, DrilledWorkload
 from recovery.core.model.facts import FleetFacts, GroupKey, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import Protection, ProtectionReason
+from recovery.core.model.standing import Standing
 from recovery.core.sentences import render
 from recovery.core.sentences.protection import remedy, sentence
 from recovery.decoding import decoded
@@ -93,7 +95,7 @@ class StatusProbe:
             absence="",
             drills_allowed=await self._drills_allowed(),
             members=_members(reading.snapshot),
-            standing=row.standing,
+            standing=_standing(row, reading.snapshot, ledger),
             protection=row.protection,
             protection_words=f"{sentence(row.protection)} {remedy(row.protection)}".strip(),
             budget_left=row.budget_left,
@@ -168,10 +170,18 @@ def _ledger(reading: JobReading) -> Ledger:
     return reading.group.ledger if reading.group is not None and reading.group.readable else Ledger()
 
 
+def _standing(row: JobRow, snapshot: Snapshot, ledger: Ledger) -> Standing | None:
+    """That of `status`. A job that has never had an incident has no ledger that says it, so the pods show it then."""
+    if row.standing is not Standing.UNKNOWN or row.protection.reason is ProtectionReason.NODE_SILENT:
+        return row.standing
+    return meeting_of(snapshot, ledger).standing
+
+
 def _members(snapshot: Snapshot) -> tuple[JobMember, ...]:
     """The pods of the Job with the most pods, by index. Indexes are unique only within a Job, and a launcher beside the
     workers has one pod."""
-    groups = [[pod for pod in pods_of(snapshot, job) if _is_whole(pod)] for job in member_jobs(snapshot)]
+    jobs = (job for job in snapshot.jobs if snapshot.jobset is not None and job.jobset_uid == snapshot.jobset.uid)
+    groups = [[pod for pod in pods_of(snapshot, job) if _is_there(pod)] for job in jobs]
     pods = max(groups, key=len, default=[])
     return tuple(
         JobMember(
@@ -181,14 +191,15 @@ def _members(snapshot: Snapshot) -> tuple[JobMember, ...]:
             index=pod.index,
             gpus=pod.gpus,
             container=pod.containers[0].name if pod.training_known and pod.containers else "",
+            going=pod.deleting_since is not None,
         )
         for pod in sorted(pods, key=lambda pod: (pod.index or 0, pod.name))
     )
 
 
-def _is_whole(pod: PodFacts) -> bool:
-    """It is on a node, and nothing has happened to it. It may still start."""
-    return bool(pod.node) and pod.deleting_since is None and pod.phase not in {"Succeeded", "Failed"}
+def _is_there(pod: PodFacts) -> bool:
+    """It is on a node and has not ended. It may still start, or be on its way down."""
+    return bool(pod.node) and pod.phase not in {"Succeeded", "Failed"}
 
 
 def _storm(fleet: FleetFacts, now: datetime) -> str:

@@ -40,6 +40,16 @@ def test_the_same_seed_hits_the_same_pod_and_other_repeats_hit_others() -> None:
     assert len({strike(entry, repeat).members for repeat in range(1, 9)}) > 1
 
 
+@pytest.mark.parametrize(("when", "indexes"), [("at: 5s", [1, 2]), ("during: TearingDown", [0, 1, 2])])
+def test_pods_on_their_way_down_are_selected_only_where_the_entry_asks_for_that_phase(
+    when: str, indexes: list[int]
+) -> None:
+    first = "- {kind: PodChaos, action: pod-kill, mode: one}\n"
+    experiment = read(f"{FILE}chaos:\n{first}- {{kind: PodChaos, action: pod-kill, mode: all, {when}}}\n")
+    members = (msgspec.structs.replace(member(0), going=True), member(1), member(2))
+    assert [each.index for each in aimed(experiment, experiment.chaos[1], 1, members).members] == indexes
+
+
 def test_an_action_on_a_node_affects_all_pods_of_the_job_there() -> None:
     assert [each.index for each in strike(CORDON).members] == [2, 3]
 

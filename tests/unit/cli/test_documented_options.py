@@ -10,6 +10,8 @@ from typer.main import get_command
 from recovery.cli.main import app
 from tests.documentation.commands import PAGES, REPOSITORY, documented, within_text
 
+GROUPS = ("chaos",)
+"""Commands that have commands of their own."""
 _COMMAND = re.compile(r"(?:^|\| *)(?:\$ )?(?:kubectl |\.venv/bin/)?recovery +([^|#;&\n]*)", re.MULTILINE)
 
 
@@ -31,6 +33,8 @@ def unknown(command: str) -> str:
         name, words = "", [name, *words]
     if name == "COMMAND":
         return ""
+    if name in GROUPS:
+        name, words = f"{name} {next(iter(words), '')}".rstrip(), words[1:]
     if name not in options():
         return name
     given = (word.partition("=")[0] for word in words if word.startswith("-") and word != "-")
@@ -42,9 +46,14 @@ def options() -> dict[str, set[str]]:
     """The options of each command. The empty name has the options of recovery itself."""
     recovery = get_command(app)
     assert isinstance(recovery, TyperGroup)
+    found = {"": recovery, **recovery.commands}
+    for group in GROUPS:
+        commands = recovery.commands[group]
+        assert isinstance(commands, TyperGroup)
+        found |= {f"{group} {name}": command for name, command in commands.commands.items()}
     return {
         name: {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help", "-h"}
-        for name, command in {"": recovery, **recovery.commands}.items()
+        for name, command in found.items()
     }
 
 
@@ -54,6 +63,10 @@ def test_what_recovery_does_not_know_is_found() -> None:
     assert unknown("flint job.yaml") == "flint"
     assert unknown("--version") == ""
     assert unknown("COMMAND") == ""
+    assert unknown("chaos run FILE --dry-run") == ""
+    assert unknown("chaos run FILE --fail-on warning") == "--fail-on"
+    assert unknown("chaos walk FILE") == "chaos walk"
+    assert unknown("chaos") == ""
 
 
 def test_every_command_and_option_in_the_documentation_exists() -> None:

@@ -149,7 +149,7 @@ def kill(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(os, "kill", note)
         monkeypatch.setattr(os, "listdir", lambda _: listed)
         with pytest.raises(SystemExit) as ended:
-            exec(KILL_WITH_PYTHON.replace("/proc", folder))
+            exec(KILL_WITH_PYTHON.replace("/proc", folder), {})
         assert isinstance(ended.value.code, int)
         return sorted(killed), ended.value.code
 
