@@ -33,6 +33,8 @@ COMMANDS = {
     "release": ["release", "gpu-7", "gpu-8"],
     "nodes": ["nodes"],
     "reset-breaker": ["reset-breaker"],
+    "chaos list": ["chaos", "list"],
+    "chaos abort": ["chaos", "abort", "lose-a-rank-x7k2p"],
     "lint": ["lint", SHIPPED, "--cluster"],
     "explain-launch": ["explain-launch", SHIPPED, "--cluster"],
 }
