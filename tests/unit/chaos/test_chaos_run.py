@@ -5,7 +5,7 @@ import pytest
 from recovery.chaos.chaos_run import RunOutcome
 from recovery.core.model.drill import DrillAction, Verdict
 from recovery.core.model.reason import Reason
-from recovery.ports import PODS, RECOVERY_CONFIGS, ApiRequest, TryLaterError
+from recovery.ports import PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, ApiRequest, ForbiddenError, TryLaterError
 from recovery.sim.api.client import ModelClient
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.chaos.world import FILE, ON_NODES, POD_KILL, ChaosWorld, SendsFirst, add_group
@@ -140,6 +140,56 @@ async def test_a_later_entry_selects_from_the_pods_that_exist_then() -> None:
         outcome = await world.run(FILE + first + later % 2 + "hypothesis: {incidents: 2}\n")
     assert [(pod.number, pod.index) for pod in world.drill().spec.pods] == [(1, 0), (2, 2)]
     assert outcome.reason is Reason.DRILL_DONE, outcome.message
+
+
+@virtual_time
+async def test_a_repeat_whose_incident_does_not_come_ends_after_half_an_hour() -> None:
+    world = ChaosWorld()
+    async with world.running():
+        outcome = await world.run(POD_KILL + "hypothesis: {incidents: 2}\n")
+    assert 1800 <= world.clock.monotonic_seconds() < 1900
+    assert (outcome.verdict, outcome.cases[0].reason) == (Verdict.FAILED, Reason.DRILL_UNEXPECTED_INCIDENTS)
+
+
+@virtual_time
+async def test_an_act_that_is_forbidden_ends_the_run_with_the_right_that_is_missing() -> None:
+    world = ChaosWorld()
+
+    def before(request: ApiRequest) -> None:
+        if request.verb == "delete":
+            raise ForbiddenError('User "jane" cannot delete resource "pods" in API group ""', status=403)
+
+    async with world.running():
+        outcome = await world.run(POD_KILL, SendsFirst(ModelClient(world.server, "jane"), before))
+    assert_ended(world, outcome, Reason.DRILL_ACT_FAILED)
+    assert isinstance(outcome.error, ForbiddenError)
+    assert 'cannot delete resource "pods"' in outcome.message
+
+
+@virtual_time
+async def test_a_person_of_one_namespace_sees_the_incidents_of_that_namespace() -> None:
+    world = ChaosWorld()
+
+    def before(request: ApiRequest) -> None:
+        if request.resource == RECOVERY_GROUPS and request.namespace is None:
+            raise ForbiddenError("in all namespaces", status=403)
+
+    async with world.running():
+        outcome = await world.run(POD_KILL, SendsFirst(ModelClient(world.server, "jane"), before))
+    assert outcome.verdict is Verdict.PASSED
+
+
+@virtual_time
+async def test_an_api_server_that_is_away_for_a_while_is_waited_for() -> None:
+    world = ChaosWorld()
+
+    def before(request: ApiRequest) -> None:
+        if request.resource == RECOVERY_GROUPS and 10 < world.clock.monotonic_seconds() < 40:
+            raise TryLaterError("no answer")
+
+    async with world.running():
+        outcome = await world.run(ON_NODES, SendsFirst(ModelClient(world.server, "jane"), before))
+    assert outcome.reason is Reason.DRILL_DONE
 
 
 @virtual_time

@@ -2,12 +2,13 @@
 
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -173,6 +174,48 @@ def test_a_namespace_beside_that_of_the_file_is_refused(cluster: PlainCluster, f
 )
 def test_a_cluster_is_named_by_its_context_or_its_server(server: str, context: str, names: tuple[str, ...]) -> None:
     assert names_of_cluster(server, context) == names
+
+
+QUESTION = b"Type the name of the cluster to go on (prod): "
+ASKS = (
+    "from recovery.cli import chaos\n"
+    "from recovery.cli.connection import execute\n"
+    "from recovery.program import run_program\n"
+    "async def ask(): return 0 if chaos._agreed(None, ('prod', '10.0.0.1')) else 2\n"
+    "run_program(lambda: execute(ask()), name='recovery')\n"
+)
+
+
+def answered(answer: bytes | signal.Signals) -> tuple[int, str]:
+    """What becomes of the question at a terminal: the exit code, and what is printed after it."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", ASKS], stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        assert os.read(ours, 100) == QUESTION
+        if isinstance(answer, bytes):
+            os.write(ours, answer + b"\n")
+        else:
+            process.send_signal(answer)
+        code = process.wait(50)
+        printed = b""
+        with suppress(OSError):  # the other end has closed
+            while part := os.read(ours, 1000):
+                printed += part
+    os.close(ours)
+    return code, printed.decode()
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"prod", 0), (b"10.0.0.1", 0), (b"y", 2), (b"", 2)])
+def test_a_person_has_to_type_the_name_of_the_cluster(answer: bytes, code: int) -> None:
+    ended_with, printed = answered(answer)
+    assert ended_with == code
+    assert ("nothing was done" in printed) is (code == 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_the_question_is_an_answer(number: signal.Signals) -> None:
+    ended_with, printed = answered(number)
+    assert (ended_with, "recovery: interrupted" in printed) == (130, True)
 
 
 # A run.

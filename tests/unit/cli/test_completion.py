@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from recovery.cli import plugin
 from recovery.cli.main import app
 from recovery.cli.main import plugin as plugin_app
-from tests.unit.cli.cluster import PlainCluster, connect_to
+from recovery.ports import RECOVERY_DRILLS
+from tests.unit.cli.cluster import PlainCluster, connect_to, metadata
 from tests.unit.cli.test_explain import record
 
 Complete = Callable[..., list[str]]
@@ -94,13 +95,30 @@ def test_a_job_is_not_offered_twice(cluster: PlainCluster, complete: Complete) -
     assert complete("pause", "lm", "") == ["llm", ":4"]
 
 
+def test_commands_of_chaos_and_runs_are_offered(cluster: PlainCluster, complete: Complete) -> None:
+    spec = {"workloadRef": {"kind": "TrainJob", "name": "llm", "uid": "u"}, "experiment": "x"}
+    for name, namespace in (("one-pod-x7k2p", "team-a"), ("one-pod-b2c4d", "team-b")):
+        drill = {"metadata": metadata(name, namespace, name), "spec": {**spec, "expiresAt": "2026-11-02T11:00:00Z"}}
+        cluster.put(RECOVERY_DRILLS, drill)
+    assert complete("chaos", "li") == ["list\tList the runs and their verdicts.", ":4"]
+    assert complete("chaos", "abort", "one") == ["one-pod-x7k2p", ":4"]
+    assert complete("chaos", "abort", "-n", "team-b", "") == ["one-pod-b2c4d", ":4"]
+    assert complete("chaos", "run", "-o", "") == ["table", "json", "junit", "yaml", ":0"]
+
+
 def test_namespaces(complete: Complete) -> None:
     assert complete("status", "-n", "team") == ["team-a", "team-b", ":4"]
 
 
 @pytest.mark.parametrize(
     "words",
-    [("status", "--kubeconfig", ""), ("status", "--kubeconfig=/et"), ("lint", ""), ("explain-launch", "a.yaml", "b")],
+    [
+        ("status", "--kubeconfig", ""),
+        ("status", "--kubeconfig=/et"),
+        ("lint", ""),
+        ("explain-launch", "a.yaml", "b"),
+        ("chaos", "run", ""),
+    ],
 )
 def test_files_are_the_shells_to_offer(words: tuple[str, ...], complete: Complete) -> None:
     assert complete(*words) == [":0"]
