@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.incident.closed_incident import totals_of_broken
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.drill import DrillRef
+from recovery.core.model.drill import DrillFacts, DrillRef
 from recovery.core.model.facts import (
     GroupKey,
     NodeFacts,
@@ -127,6 +127,15 @@ class HeldStore:
 
     def config(self) -> ConfigFacts | None:
         return self.config_facts
+
+    def drills(self) -> Iterable[DrillFacts]:
+        return ()
+
+    def saw_drill(self, body: bytes) -> None:
+        raise NotImplementedError
+
+    async def read_incidents_live(self, namespace: str, workload_uid: str) -> Sequence[Incident]:
+        raise NotImplementedError
 
     async def read_config_live(self) -> ConfigFacts | None:
         raise AssertionError("metrics cost no request")

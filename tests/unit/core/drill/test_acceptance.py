@@ -18,9 +18,10 @@ DAY = 86_400.0
 
 
 def answer(
-    of: DrillFacts = DRILL, *beside: DrillFacts, world: World = WORLD, limit: int = 12
+    of: DrillFacts = DRILL, *beside: DrillFacts, world: World = WORLD, limit: int = 12, recovering: bool = False
 ) -> tuple[int, Reason | None]:
-    count, refusal = accepted(of, beside, world.snapshot(), DrillsSpec(per_job_and_day=limit), at(0))
+    limits = DrillsSpec(per_job_and_day=limit)
+    count, refusal = accepted(of, beside, world.snapshot(), limits, at(0), recovering=recovering)
     assert refusal is None or refusal.message, "a refusal says why"
     return count, refusal.reason if refusal is not None else None
 
@@ -125,6 +126,13 @@ def test_repeats_that_were_never_acknowledged_and_those_of_yesterday_do_not_coun
     assert answer(DRILL, earlier(-DAY, repeats=2), limit=1) == (1, None)
 
 
+def test_while_the_group_recovers_from_the_drill_a_pod_on_its_way_down_counts() -> None:
+    down = WORLD.pod_deleted(3, 5)
+    assert answer(world=down) == (0, Reason.DRILL_NAMES_NO_MEMBER)
+    assert answer(world=down, recovering=True) == (1, None)
+    assert answer(world=WORLD.pod_gone(3, 5), recovering=True) == (0, Reason.DRILL_NAMES_NO_MEMBER)
+
+
 def test_two_pods_of_one_repeat_count_once() -> None:
     both = drill(named(WORLD, 3), named(WORLD, 2, 2), acknowledged=0)
     assert answer(both, limit=1) == (2, None)
@@ -136,6 +144,6 @@ def test_a_repeat_beyond_the_limit_is_refused_and_the_one_before_still_counts() 
 
 
 def test_the_refusal_names_the_drill_that_runs() -> None:
-    _, refusal = accepted(DRILL, (earlier(-60),), WORLD.snapshot(), DrillsSpec(), at(0))
+    _, refusal = accepted(DRILL, (earlier(-60),), WORLD.snapshot(), DrillsSpec(), at(0), recovering=False)
     assert refusal is not None
     assert "earlier" in refusal.message
