@@ -58,7 +58,12 @@ class DrillRecord:
 
     async def create(self, spec: DrillSpec) -> None:
         """Raises ApiError."""
-        body = {"metadata": {"name": self.name, "namespace": self._namespace}, "spec": spec}
+        body = {
+            "apiVersion": RECOVERY_DRILLS.api_version,
+            "kind": RECOVERY_DRILLS.kind,
+            "metadata": {"name": self.name, "namespace": self._namespace},
+            "spec": spec,
+        }
         try:
             self._saw(await whole(api_verbs.create(self._api, RECOVERY_DRILLS, body, namespace=self._namespace)))
         except (UnknownOutcomeError, AlreadyExistsError):

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from recovery.kube import errors
-from recovery.ports import ApiError, ApiRequest, PatchKind, Propagation
+from recovery.ports import ApiError, ApiRequest, PatchKind, Propagation, Resource
+from recovery.sim.api.error_answers import bad_request
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import StatusError
 
@@ -110,10 +111,20 @@ def _list(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
     )
 
 
+def _is_custom(resource: Resource) -> bool:
+    """The resource has a CRD: groups of Kubernetes itself have no dot, or end with `.k8s.io`."""
+    return "." in resource.group and not resource.group.endswith(".k8s.io")
+
+
 def _create(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
+    body = _decode(request.body or b"")
+    # The server takes the kind of its own types from the path. It decodes custom resources without knowing it.
+    if _is_custom(request.resource) and not (body.get("kind") and body.get("apiVersion")):
+        kind = request.resource.kind
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): Object 'Kind' is missing")
     return server.create(
         request.resource,
-        _decode(request.body or b""),
+        body,
         namespace=request.namespace,
         name=request.name,
         subresource=request.subresource,
