@@ -15,9 +15,10 @@ import msgspec
 
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.drill import DrillFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject
 from recovery.core.model.ledger import Incident
 from recovery.core.model.ledger_object import LedgerObject
+from recovery.core.model.progress import Progress
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 

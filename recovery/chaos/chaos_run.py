@@ -29,8 +29,8 @@ from recovery.core.model.drill import (
     DrilledWorkload,
     DrillFacts,
     DrillSpec,
+    DrillVerdict,
     NamedPod,
-    Verdict,
 )
 from recovery.core.model.ledger import Incident, Ledger
 from recovery.core.model.reason import Reason
@@ -67,7 +67,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
     reason: Reason
     message: str
     """Why the run ended."""
-    verdict: Verdict
+    verdict: DrillVerdict
     verdict_message: str
     cases: tuple[DrillCase, ...]
     interrupted: bool
@@ -154,7 +154,7 @@ class ChaosRun:
             self._note(f"repeat {number}: {case.verdict}: {case.message}")
             if left := await self._undo():
                 raise RunStoppedError(Reason.DRILL_ACT_FAILED, f"node {left[0].node}: {left[0].why}")
-            if case.verdict is not Verdict.PASSED and number < times:
+            if case.verdict is not DrillVerdict.PASSED and number < times:
                 return f"repeat {number} of {times} ended as {case.verdict}, so no further one was run"
         return ""
 
@@ -363,7 +363,7 @@ class ChaosRun:
     async def _over(self, reason: Reason, message: str, failed: ApiError | None) -> RunOutcome:
         left = await self._undo()
         clock, drill = self._tools.clock, self._record.name
-        verdict, said, cases = Verdict.ABORTED, message, tuple(self._cases)
+        verdict, said, cases = DrillVerdict.ABORTED, message, tuple(self._cases)
         try:
             end = await self._record.end(reason, message, clock.now())
             if end is None:
@@ -376,7 +376,7 @@ class ChaosRun:
         if status is not None and status.verdict is not None:
             verdict, said, cases = status.verdict, status.message or message, status.cases or cases
         elif drill and not self._interrupted and reason is Reason.DRILL_DONE:
-            verdict = Verdict.INCONCLUSIVE if worst(cases) is Verdict.PASSED else worst(cases)
+            verdict = DrillVerdict.INCONCLUSIVE if worst(cases) is DrillVerdict.PASSED else worst(cases)
             said = f"the controller has written no verdict within {VERDICT_SECONDS_MAX:g} s"
         return RunOutcome(drill, reason, message, verdict, said, cases, self._interrupted, left, failed)
 

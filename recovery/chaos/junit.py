@@ -3,9 +3,9 @@
 from xml.etree import ElementTree
 
 from recovery.chaos.chaos_run import RunOutcome
-from recovery.core.model.drill import DrillCase, Verdict
+from recovery.core.model.drill import DrillCase, DrillVerdict
 
-_FAILED = {Verdict.FAILED: "failure", Verdict.ABORTED: "error", Verdict.INCONCLUSIVE: "error"}
+_FAILED = {DrillVerdict.FAILED: "failure", DrillVerdict.ABORTED: "error", DrillVerdict.INCONCLUSIVE: "error"}
 """The element of a case that did not pass."""
 
 
@@ -15,7 +15,7 @@ def junit_xml(outcome: RunOutcome, experiment: str, job: str, repeats: int) -> s
     suite = ElementTree.Element("testsuite", name=_text(f"recovery chaos {experiment}"))
     for number in range(1, repeats + 1):
         _add(suite, job, experiment, number, cases.get(number), outcome)
-    if outcome.verdict is not Verdict.PASSED and not any(each.verdict in _FAILED for each in outcome.cases):
+    if outcome.verdict is not DrillVerdict.PASSED and not any(each.verdict in _FAILED for each in outcome.cases):
         # The run was stopped between repeats, or before its first result: CI must not take it for a success.
         case = ElementTree.SubElement(
             suite, "testcase", classname=_text(job), name=_text(f"{experiment} run"), time="0"

@@ -9,10 +9,10 @@ import msgspec
 from recovery.chaos.chaos_run import RunOutcome
 from recovery.cli.formatting import age, aligned
 from recovery.core.drill.acceptance import runs
-from recovery.core.model.drill import DrillCase, DrillFacts, Verdict
+from recovery.core.model.drill import DrillCase, DrillFacts, DrillVerdict
 from recovery.core.model.ledger import AttemptAction
 
-EXIT_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.ABORTED: 2, Verdict.INCONCLUSIVE: 2}
+EXIT_CODES = {DrillVerdict.PASSED: 0, DrillVerdict.FAILED: 1, DrillVerdict.ABORTED: 2, DrillVerdict.INCONCLUSIVE: 2}
 _CASES = ("REPEAT", "VERDICT", "SECONDS", "IDLE-GPU-SECONDS", "ACTED", "ATTEMPTS", "STEP", "BY PHASE")
 _DRILLS = ("NAME", "JOB", "VERDICT", "REPEATS", "STARTED BY", "AGE")
 RUNNING = "Running"

@@ -23,7 +23,8 @@ from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
-from recovery.core.model.reason import Reason, Sentence, explained
+from recovery.core.model.reason import Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.standing import Broken, Standing
 from recovery.core.model.training_steps import TrainingStep
 from recovery.core.plan.suspension import in_force, marked_by

@@ -18,7 +18,8 @@ from recovery.core.fleet.quarantine import Refused
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
 from recovery.core.model.ledger import IncidentTotals
-from recovery.core.model.reason import Reason, Sentence, explained
+from recovery.core.model.reason import Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.kubernetes_events import fleet_events
 from recovery.core.plan.parts import message_of
 from recovery.core.policy.resolved import fleet_limits

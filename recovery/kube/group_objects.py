@@ -11,7 +11,8 @@ import msgspec
 
 from recovery.core.diagnosis.loss_signs import job_may_be_lost, jobset_may_be_lost, pod_may_be_lost
 from recovery.core.diagnosis.training_container import Selection, assigned, select
-from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts, PodFacts, Progress, WorkloadFacts
+from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts, PodFacts, WorkloadFacts
+from recovery.core.model.progress import Progress
 from recovery.kube.first_deletions import remembering
 from recovery.kube.gpus_in_use import GpusInUse
 from recovery.kube.job_history import GoneJob, JobHistories

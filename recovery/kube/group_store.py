@@ -20,17 +20,10 @@ from recovery.core.incident import lifecycle
 from recovery.core.incident.preconditions import unread
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.drill import DrillFacts
-from recovery.core.model.facts import (
-    GroupKey,
-    NodeFacts,
-    PodFacts,
-    Progress,
-    Snapshot,
-    UndecodableObject,
-    WorkloadFacts,
-)
+from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.ledger_object import LedgerObject
+from recovery.core.model.progress import Progress
 from recovery.core.model.waits import ROOM_ASKED_EVERY
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet

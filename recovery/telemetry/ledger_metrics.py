@@ -20,9 +20,10 @@ from prometheus_client.registry import Collector
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import restarted
 from recovery.core.model.agent_facts import AgentFacts
-from recovery.core.model.facts import GroupKey, Progress
+from recovery.core.model.facts import GroupKey
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.progress import Progress
 from recovery.core.plan.status_conditions import in_crash_loop, is_proven
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.agent_rendezvous import PROCESSES_RUN, meets_now

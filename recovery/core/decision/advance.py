@@ -26,8 +26,9 @@ from recovery.core.incident.preconditions import ended, suspended
 from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
 from recovery.core.model.rules import RuleAction
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext

@@ -57,7 +57,8 @@ from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import barred, paused
 from recovery.core.incident.standing import hangs, met_since
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, explained
+from recovery.core.model.reason import Explanation, Reason, all_of, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive
 from recovery.core.plan.context import ReconcileContext

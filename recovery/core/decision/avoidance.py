@@ -20,7 +20,8 @@ from recovery.core.model.durations import in_words
 from recovery.core.model.earlier_failures import NO_PROCESS
 from recovery.core.model.group_size import AvoidedNode
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
+from recovery.core.model.reason import Explanation, Reason, all_of, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 

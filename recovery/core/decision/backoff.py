@@ -17,7 +17,8 @@ from recovery.core.incident.standing import met_since
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.step import Step, StepType
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan

@@ -22,7 +22,8 @@ from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import barred
 from recovery.core.incident.standing import meeting_of
 from recovery.core.model.ledger import Incident, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.standing import Standing
 from recovery.core.model.step import Step, StepType
 from recovery.core.plan.actions import Plan

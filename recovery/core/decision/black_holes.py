@@ -28,7 +28,8 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.facts import ContainerFacts, NodeFacts, PodFacts, Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, Suspicion
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import message_of

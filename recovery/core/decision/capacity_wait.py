@@ -23,7 +23,8 @@ from recovery.core.incident.preconditions import barred
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import JobFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.waits import ROOM_ASKED_EVERY, Released, Suspension
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, DeleteJob, ExtendBackoffLimit, Plan, SuspendWorkload

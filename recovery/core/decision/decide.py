@@ -46,7 +46,8 @@ from recovery.core.incident.standing import meeting_of
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
+from recovery.core.model.reason import Explanation, Reason, all_of, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.standing import Standing
 from recovery.core.model.step import StepType
 from recovery.core.plan import suspension

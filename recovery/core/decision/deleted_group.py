@@ -14,7 +14,8 @@ from recovery.core.diagnosis.membership import member_jobs, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.facts import JobSetFacts, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Phase, Target
-from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import attempt, message_of

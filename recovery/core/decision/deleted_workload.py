@@ -4,7 +4,8 @@ from datetime import datetime
 
 from recovery.core.incident.standing import no_longer_broken
 from recovery.core.model.ledger import Ledger, Outcome
-from recovery.core.model.reason import Reason, Sentence, explained
+from recovery.core.model.reason import Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.parts import close
 
 

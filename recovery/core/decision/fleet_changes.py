@@ -19,7 +19,8 @@ from recovery.core.incident.preconditions import stale_nodes
 from recovery.core.model.facts import FleetFacts
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import message_of

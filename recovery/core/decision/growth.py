@@ -9,7 +9,8 @@ from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.incident import lifecycle, sizes
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Reason, Sentence, because, explained
+from recovery.core.model.reason import Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import answer, message_of

@@ -23,7 +23,8 @@ from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred, no_trigger
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.spec import Restart
 

@@ -9,7 +9,8 @@ from recovery.core.incident import phases
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.step import BY_BUDGET, Step, StepType
 from recovery.core.model.waits import Suspension
 from recovery.core.plan import suspension

@@ -7,7 +7,7 @@ the same charge.
 
 from datetime import datetime, timedelta
 
-from recovery.core.decision import verdict as verdicts
+from recovery.core.decision import failure_marks
 from recovery.core.decision.verdict import Verdict
 from recovery.core.diagnosis.agent_view import one_job
 from recovery.core.diagnosis.classify import classify
@@ -52,7 +52,7 @@ def unfit(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, .
         return because(
             Reason.NODE_PROVEN, proof=str(root.signature or root.disruption_class), node=_node(root.evidence)
         )
-    if verdicts.seen_before(root, ledger):
+    if failure_marks.seen_before(root, ledger):
         return because(Reason.SAME_ERROR_IN_PLACE)
     return None
 
@@ -74,7 +74,7 @@ def begin(context: ReconcileContext, ledger: Ledger, why: Explanation, verdict: 
     """The ledger with the restart, which the agents get as the answer to their next report."""
     epoch = epoch_ended(context.snapshot.agent)
     after = attempted(context, ledger, why, epoch, free=not verdict.charge)
-    after = verdicts.remembered(after, verdict.mark)
+    after = failure_marks.remembered(after, verdict.mark)
     return as_before(phases.enter(after, Phase.DECIDED, context.now), requeue_at=deadline(after))
 
 

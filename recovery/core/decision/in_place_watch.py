@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from recovery.core.decision import failure_marks
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.another_attempt import try_again
 from recovery.core.decision.in_place import attempted, deadline, under_way
@@ -14,7 +15,8 @@ from recovery.core.incident import attempt_limits, lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.agent_facts import AgentState, RestartedBy
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Reason, Sentence, because, explained
+from recovery.core.model.reason import Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import as_before, say_of_attempt, says_more
@@ -39,7 +41,7 @@ def taken_in(context: ReconcileContext, ledger: Ledger) -> Plan | None:
     found = because(Reason.MEMBER_LOST, evidence=ledger.current_incident.evidence[0])
     why = explained(Sentence.SEEN_THEN, Reason.RESTARTED_ALONE, found=found, what=because(Reason.RESTARTED_ALONE))
     after = attempted(context, ledger, why, alone.epoch, free=not verdict.charge)
-    after = verdicts.remembered(after, verdict.mark)
+    after = failure_marks.remembered(after, verdict.mark)
     return as_before(phases.enter(after, Phase.DECIDED, context.now), requeue_at=context.now)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import avoidance, fleet_changes, in_place, settings
+from recovery.core.decision import avoidance, failure_marks, fleet_changes, in_place, settings
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.guards import Guard, Move, Question, Stop, first_stop
 from recovery.core.decision.hold import hold_back
@@ -25,7 +25,8 @@ from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import AttemptAction, Considered, Incident, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.reason import Explanation, Reason, as_said, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.step import Step, StepType
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
@@ -157,7 +158,7 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
     message = noted.current_incident.message
     # If the incident already says that enforcing comes too late, it says so about the loss, not about this verdict.
     noted_now = noted.with_incident(would=str(call), would_message=message, step=Step(StepType.OBSERVING))
-    after = verdicts.remembered(noted_now, verdict.mark)
+    after = failure_marks.remembered(noted_now, verdict.mark)
     # The group may already run whole, and only now may its incident end: the watch of this write causes that reconcile.
     return as_before(after)
 

@@ -19,7 +19,8 @@ from recovery.core.diagnosis.membership import place
 from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import message_of

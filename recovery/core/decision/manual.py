@@ -21,7 +21,8 @@ from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import barred, ended, suspended, unread
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext

@@ -19,7 +19,8 @@ from recovery.core.incident.preconditions import barred
 from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.reason import Explanation, Reason, as_said, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive, TouchJob
 from recovery.core.plan.context import ReconcileContext

@@ -16,9 +16,10 @@ from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.standing import hangs
 from recovery.core.model.agent_facts import AgentSteps
-from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.progress import Progress
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import as_before, close, say_of_attempt

@@ -10,7 +10,8 @@ from recovery.core.incident import lifecycle, sizes
 from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.facts import JobFacts
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.reason import Explanation, Reason, as_said, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.parts import as_before, considered, message_of, note, say_of_attempt

@@ -3,8 +3,7 @@
 The ledger is written first: each action follows from the target in it, so that it can be repeated after a crash.
 """
 
-from recovery.core.decision import backoff, fleet_changes, resizing
-from recovery.core.decision import verdict as verdicts
+from recovery.core.decision import backoff, failure_marks, fleet_changes, resizing
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.evidence import Evidence
@@ -15,7 +14,8 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     MAX_BACKOFF_LIMIT,
@@ -74,7 +74,7 @@ def trigger(
     undoes = _is_growth(ledger)
     free = by_hand or (verdict is not None and not verdict.charge)
     after = attempt(ledger, action, target, why, context.now, free_of_charge=free, forced=forced, nodes=nodes)
-    after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
+    after = failure_marks.remembered(after, verdict.mark if verdict is not None else None)
     after = phases.enter(after, Phase.DECIDED, context.now)
     job = sizes.only_job(context.snapshot)
     if verdict is not None and resizes and job is not None:

@@ -18,7 +18,8 @@ from recovery.core.incident import attempt_limits, drills, lifecycle, phases, si
 from recovery.core.incident.preconditions import barred, stale
 from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import DeleteJobSet, Plan
 from recovery.core.plan.context import ReconcileContext

@@ -10,12 +10,12 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.decision import failure_marks
 from recovery.core.diagnosis import matching, native_policies
-from recovery.core.diagnosis.classify import Disruption, DisruptionClass, Finding, classify, normalised_message, step_in
+from recovery.core.diagnosis.classify import Disruption, DisruptionClass, Finding, classify
 from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.matching import Answer, Match
-from recovery.core.diagnosis.refusals import is_refused
 from recovery.core.diagnosis.signature_table import rests_on_message, sign_of_node
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
@@ -25,30 +25,18 @@ from recovery.core.model.collective import Collective
 from recovery.core.model.earlier_failures import NO_PROCESS, FailureMark
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
 from recovery.core.model.rules import Rule, RuleAction
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import OnNativeIgnore, Restart
 
-EARLY = timedelta(minutes=10)
-"""A process that failed within this time of its start failed early, as three of four failing processes do (Aegis)."""
 _STORM_QUIET = timedelta(seconds=3)
 """In a storm the trigger waits until no node was lost for this long: the next loss would take the new group down."""
 _STORM_WAIT_MAX = timedelta(seconds=30)
 _FREE_OF_CHARGE = "PreemptionByScheduler"
 """A pod of higher priority took the node: nothing of the job has failed."""
-
-
-_OWN = frozenset(
-    {
-        DisruptionClass.USER_ERROR,
-        DisruptionClass.CRASHED,
-        DisruptionClass.OUT_OF_MEMORY,
-        DisruptionClass.UNKNOWN,
-    }
-)
-"""Classes that may be the job's own fault. Bad nodes fail early, and the network fails everywhere at once."""
 
 
 class Call(StrEnum):
@@ -146,7 +134,7 @@ def of(
     drill = ledger.current_incident.drill
     if drill is not None and drills.caused(ledger, context.snapshot, disruption, root.evidence, context.now):
         return msgspec.structs.replace(verdict, charge=False, drill=drill.name, requeue_at=answer.changes_at)
-    return msgspec.structs.replace(verdict, mark=_mark(root, ledger), requeue_at=answer.changes_at)
+    return msgspec.structs.replace(verdict, mark=failure_marks.mark_of(root, ledger), requeue_at=answer.changes_at)
 
 
 def recreates_ignored(context: ReconcileContext, ledger: Ledger) -> bool:
@@ -295,7 +283,7 @@ def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Ver
     verdict = _default(ledger, root)
     if verdict.call is Call.NONE:
         return verdict
-    again = _comes_back(root, ledger)
+    again = failure_marks.comes_back(root, ledger)
     if again is not None:
         return Verdict(Call.HOLD, again, considered=(Alternative(verdict.call, again),))
     against = _case_against(context, ledger, root)
@@ -433,72 +421,3 @@ def suspected(node: str, others: Sequence[str], most: int) -> Explanation:
 
 
 # --- the same failure again ----------------------------------------------------------------------------------------
-
-
-def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
-    ended, pod, open_ = root.evidence.exit, root.evidence.pod, ledger.current_incident
-    if pod is not None and is_refused(pod):
-        at = root.evidence.at or pod.accepted_at or open_.detected_at
-        return FailureMark(open_.id, len(open_.attempts), at, NO_PROCESS, "", pod.node)
-    if ended is None or pod is None:
-        return None
-    ran = None
-    if ended.started_at is not None and ended.finished_at is not None:
-        ran = (ended.finished_at - ended.started_at).total_seconds()
-    return FailureMark(
-        incident=open_.id,
-        attempt=len(open_.attempts),
-        at=root.evidence.at or open_.detected_at,
-        exit_code=ended.code,
-        message=normalised_message(ended.message) or ("OOMKilled" if ended.reason == "OOMKilled" else ""),
-        node=pod.node,
-        ran_seconds=ran,
-        step=root.evidence.process.step if root.evidence.process is not None else step_in(ended.message),
-    )
-
-
-def _comes_back(root: Finding, ledger: Ledger) -> Explanation | None:
-    """The same exit code and message as before the latest restarts: another restart would not help. None: it is new."""
-    mark = _mark(root, ledger)
-    if mark is None or not mark.message or root.blames_node or root.cascade or root.disruption_class not in _OWN:
-        return None
-    for earlier in reversed(ledger.failures):
-        if (earlier.exit_code, earlier.message) != (mark.exit_code, mark.message):
-            continue
-        message = repr(mark.message)
-        if mark.step is not None and earlier.step == mark.step:
-            return because(Reason.BAD_CHECKPOINT, code=mark.exit_code, message=message, step=mark.step)
-        elsewhere = bool(mark.node) and bool(earlier.node) and mark.node != earlier.node
-        if _early(mark) and _early(earlier) and (elsewhere or root.disruption_class is DisruptionClass.USER_ERROR):
-            return because(
-                Reason.SAME_ERROR_AGAIN,
-                code=mark.exit_code,
-                message=message,
-                node=mark.node,
-                other=earlier.node if elsewhere else "",
-            )
-    return None
-
-
-def seen_before(root: Finding, ledger: Ledger) -> bool:
-    """The same exit code and message, at the same step if the step is known, have led to a restart before."""
-    mark = _mark(root, ledger)
-    if mark is None or not mark.message:
-        return False
-    known = {(each.exit_code, each.message, each.step) for each in ledger.failures}
-    return (mark.exit_code, mark.message, mark.step) in known
-
-
-def _early(mark: FailureMark) -> bool:
-    return mark.ran_seconds is not None and mark.ran_seconds < EARLY.total_seconds()
-
-
-MAX_MARKS = 4
-
-
-def remembered(ledger: Ledger, mark: FailureMark | None) -> Ledger:
-    """The ledger that will recognise this failure if it returns after the restart that is now made for it."""
-    if mark is None:
-        return ledger
-    others = tuple(m for m in ledger.failures if (m.incident, m.attempt) != (mark.incident, mark.attempt))
-    return msgspec.structs.replace(ledger, failures=(*others, mark)[-MAX_MARKS:])

@@ -13,7 +13,8 @@ from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective, LaunchFacts
 from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, Snapshot
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 _LEAST_FIRST = (Collective.INDEPENDENT, Collective.SELF_HEALING, Collective.REQUIRED)
 _VALUE_MAX = 40

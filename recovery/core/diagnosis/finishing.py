@@ -7,7 +7,8 @@ from recovery.core.diagnosis.membership import failing, member_count, member_job
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, explained
+from recovery.core.model.sentence import Sentence
 
 _BARE_JOB_SET = "JobSet"
 """The kind of a workload that is a JobSet without a controller."""

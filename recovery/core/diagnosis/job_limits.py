@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs
 from recovery.core.diagnosis.trained import pods_of_run
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 
 def no_time_to_wait(snapshot: Snapshot) -> Explanation | None:

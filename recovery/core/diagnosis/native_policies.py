@@ -23,7 +23,8 @@ from recovery.core.diagnosis.membership import failing, restarts_of
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
 """Reasons of a failing Job that only a setting of the user can cause."""

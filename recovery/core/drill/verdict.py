@@ -9,13 +9,13 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.model.drill import DrillCase, DrillEnd, DrillFacts, DrillSpec, DrillStatus, Verdict
+from recovery.core.model.drill import DrillCase, DrillEnd, DrillFacts, DrillSpec, DrillStatus, DrillVerdict
 from recovery.core.model.durations import parse_duration
 from recovery.core.model.ledger import Incident, Outcome
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.plan.parts import message_of
 
-_WORST_FIRST = (Verdict.FAILED, Verdict.ABORTED, Verdict.INCONCLUSIVE, Verdict.PASSED)
+_WORST_FIRST = (DrillVerdict.FAILED, DrillVerdict.ABORTED, DrillVerdict.INCONCLUSIVE, DrillVerdict.PASSED)
 
 
 def judge(spec: DrillSpec, uid: str, repeat: int, incidents: Sequence[Incident], now: datetime) -> DrillCase:
@@ -66,24 +66,24 @@ def exceeded(spec: DrillSpec, mine: Sequence[Incident], now: datetime) -> Explan
 
 def _verdict(
     spec: DrillSpec, mine: Sequence[Incident], incidents: Sequence[Incident], now: datetime
-) -> tuple[Verdict, Explanation]:
+) -> tuple[DrillVerdict, Explanation]:
     strange = _disturbance(spec, mine, incidents)
     if strange is not None:
-        return Verdict.INCONCLUSIVE, because(Reason.DRILL_DISTURBED, what=strange)
+        return DrillVerdict.INCONCLUSIVE, because(Reason.DRILL_DISTURBED, what=strange)
     if (over := exceeded(spec, mine, now)) is not None:
-        return Verdict.FAILED, over
+        return DrillVerdict.FAILED, over
     for each in mine:
         if each.closing is None or each.closing.outcome is not Outcome.RECOVERED:
             state = "is still open" if each.closing is None else f"ended as {each.closing.outcome}"
-            return Verdict.FAILED, because(Reason.DRILL_NOT_RECOVERED, incident=each.id, state=state)
+            return DrillVerdict.FAILED, because(Reason.DRILL_NOT_RECOVERED, incident=each.id, state=state)
     expected = spec.hypothesis.incidents
     if len(mine) != expected:
-        return Verdict.FAILED, because(Reason.DRILL_UNEXPECTED_INCIDENTS, count=len(mine), expected=expected)
+        return DrillVerdict.FAILED, because(Reason.DRILL_UNEXPECTED_INCIDENTS, count=len(mine), expected=expected)
     if spec.hypothesis.resumes_past is not None and mine:
         resumed = _resumed(spec, mine[-1])
         if resumed is not None:
             return resumed
-    return Verdict.PASSED, because(Reason.DRILL_AS_EXPECTED, what=_summary(mine))
+    return DrillVerdict.PASSED, because(Reason.DRILL_AS_EXPECTED, what=_summary(mine))
 
 
 def _disturbance(spec: DrillSpec, mine: Sequence[Incident], incidents: Sequence[Incident]) -> str | None:
@@ -97,21 +97,21 @@ def _disturbance(spec: DrillSpec, mine: Sequence[Incident], incidents: Sequence[
     return None
 
 
-def _resumed(spec: DrillSpec, last: Incident) -> tuple[Verdict, Explanation] | None:
+def _resumed(spec: DrillSpec, last: Incident) -> tuple[DrillVerdict, Explanation] | None:
     """The verdict about the step that the training continued from. None: it is as expected."""
     steps = last.training_steps
     if steps is None or steps.resumed is None:
         why = "no agent reports training steps" if steps is None else "the restarted ranks have made no step"
-        return Verdict.INCONCLUSIVE, because(Reason.DRILL_RESUME_UNKNOWN, why=why)
+        return DrillVerdict.INCONCLUSIVE, because(Reason.DRILL_RESUME_UNKNOWN, why=why)
     if not steps.absolute:
         why = "the steps count from the start of the processes"
-        return Verdict.INCONCLUSIVE, because(Reason.DRILL_RESUME_UNKNOWN, why=why)
+        return DrillVerdict.INCONCLUSIVE, because(Reason.DRILL_RESUME_UNKNOWN, why=why)
     expected = spec.checkpoint_step
     if expected is not None and steps.resumed < expected:
         what = f"the checkpoint of step {expected}"
-        return Verdict.FAILED, because(Reason.DRILL_RESUMED_EARLIER, step=steps.resumed, expected=what)
+        return DrillVerdict.FAILED, because(Reason.DRILL_RESUMED_EARLIER, step=steps.resumed, expected=what)
     if steps.resumed <= 0 < steps.before:
-        return Verdict.FAILED, because(Reason.DRILL_RESUMED_EARLIER, step=steps.resumed, expected="any checkpoint")
+        return DrillVerdict.FAILED, because(Reason.DRILL_RESUMED_EARLIER, step=steps.resumed, expected="any checkpoint")
     return None
 
 
@@ -142,10 +142,10 @@ def _idle_in_open_phase(incident: Incident, now: datetime) -> float:
     return max(0.0, (now - last.started_at).total_seconds()) * incident.gpus_in(last)
 
 
-def worst(cases: Iterable[DrillCase]) -> Verdict:
+def worst(cases: Iterable[DrillCase]) -> DrillVerdict:
     """The verdict of a run. Aborted: none of its repeats was judged."""
     found = {each.verdict for each in cases}
-    return next((each for each in _WORST_FIRST if each in found), Verdict.ABORTED)
+    return next((each for each in _WORST_FIRST if each in found), DrillVerdict.ABORTED)
 
 
 def final_cases(drill: DrillFacts, incidents: Sequence[Incident], now: datetime) -> tuple[DrillCase, ...]:
@@ -158,12 +158,12 @@ def final_cases(drill: DrillFacts, incidents: Sequence[Incident], now: datetime)
     if stopped is None or not cases:
         return tuple(cases)
     last = cases[-1]
-    if last.verdict is Verdict.PASSED and last.repeat < drill.spec.repeat:
-        aborted = DrillCase(last.repeat + 1, Verdict.ABORTED, stopped.reason, stopped.message)
+    if last.verdict is DrillVerdict.PASSED and last.repeat < drill.spec.repeat:
+        aborted = DrillCase(last.repeat + 1, DrillVerdict.ABORTED, stopped.reason, stopped.message)
         return (*cases, aborted)
     if not _refuted(last, of_repeats[last.repeat]):
         cases[-1] = msgspec.structs.replace(
-            last, verdict=Verdict.ABORTED, reason=stopped.reason, message=stopped.message
+            last, verdict=DrillVerdict.ABORTED, reason=stopped.reason, message=stopped.message
         )
     return tuple(cases)
 
@@ -192,7 +192,7 @@ def _stopped(drill: DrillFacts) -> DrillEnd | None:
 def _refuted(case: DrillCase, incidents: Sequence[Incident]) -> bool:
     """The repeat has failed, whatever would have come after the stop: what is still open or was not done yet could
     still have passed."""
-    if case.verdict is not Verdict.FAILED or case.reason is Reason.DRILL_UNEXPECTED_INCIDENTS:
+    if case.verdict is not DrillVerdict.FAILED or case.reason is Reason.DRILL_UNEXPECTED_INCIDENTS:
         return False
     return case.reason is not Reason.DRILL_NOT_RECOVERED or all(each.closing is not None for each in incidents)
 

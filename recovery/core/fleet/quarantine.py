@@ -28,7 +28,8 @@ from recovery.core.model.fleet_ledger import (
     FleetLimits,
     Quarantined,
 )
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 QUARANTINE_REFUSALS = frozenset(
     {

@@ -8,7 +8,8 @@ from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.durations import in_words
 from recovery.core.model.ledger import RESTARTS_A_TRAINING, Attempt, AttemptAction, Ledger
-from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.reason import Detail, Explanation, Reason, as_said, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 

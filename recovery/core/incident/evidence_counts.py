@@ -12,7 +12,8 @@ import msgspec
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.model.evidence_count import EvidenceCount
 from recovery.core.model.ledger import Incident
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 MAX_EVIDENCE_COUNTS = 16
 """Any client may invent a reason for a DisruptionTarget condition. Beyond this many the detail is not kept."""

@@ -2,7 +2,8 @@
 
 from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.facts import Snapshot, WorkloadFacts
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError
 

@@ -15,7 +15,8 @@ from recovery.core.model.facts import JobFacts, Snapshot, WorkloadFacts
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 
 def allowed(elastic: PinnedElastic, nodes: int, wanted_nodes: int) -> bool:

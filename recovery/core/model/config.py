@@ -9,7 +9,8 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 CONFIG_NAME = "default"
 """The one RecoveryConfig that counts; the CRD refuses others."""

@@ -126,7 +126,7 @@ class DrillSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """None: the run goes on, or its client is gone."""
 
 
-class Verdict(StrEnum):
+class DrillVerdict(StrEnum):
     """Passed: every expectation held. Failed: one did not hold. Aborted: the run was stopped before it could be judged.
     Inconclusive: another disruption fell in, or nothing shows what was expected."""
 
@@ -147,7 +147,7 @@ class DrillCase(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     """The result of one repeat."""
 
     repeat: int
-    verdict: Verdict
+    verdict: DrillVerdict
     reason: Reason
     """Why the verdict is that."""
     message: str = ""
@@ -175,7 +175,7 @@ class DrillStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     refusal: DrillRefusal | None = None
     """None: the drill is not refused."""
     cases: tuple[DrillCase, ...] = ()
-    verdict: Verdict | None = None
+    verdict: DrillVerdict | None = None
     """Of the whole run: the worst of its cases. None: the run goes on."""
     message: str = ""
 

@@ -17,6 +17,7 @@ from recovery.core.model.drill import DrillFacts
 from recovery.core.model.lost_node import LostNode
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
 from recovery.core.model.node_fault import Fault
+from recovery.core.model.progress import Progress
 
 
 class GroupKey(msgspec.Struct, frozen=True, order=True):
@@ -298,19 +299,6 @@ class JobSetFacts(msgspec.Struct, frozen=True):
         return frozenset(self.success_targets) or frozenset(
             each.name for each in self.replicated_jobs if each.accelerators
         )
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """The progress that the training reports: `TrainJob.status.trainerStatus` (Trainer 2.2, gate TrainJobStatus).
-
-    The training process writes it through Trainer. Nothing resets it: after a restart it describes the earlier
-    incarnation until the new one writes."""
-
-    updated_at: datetime
-    """`lastUpdatedTime`: when the training process wrote it, by the clock of its node, in whole seconds. A write that
-    arrives late keeps its date."""
-    ratio: float | None = None
-    """`progressPercentage` as a fraction, from 0 to 1. None: the training does not know how much is left."""
 
 
 class WorkloadFacts(msgspec.Struct, frozen=True):

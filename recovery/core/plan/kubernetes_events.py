@@ -15,8 +15,9 @@ from recovery.core.model.ledger import (
     Phase,
 )
 from recovery.core.model.ledger_condition import LedgerCondition
-from recovery.core.model.reason import Reason, Sentence, explained
+from recovery.core.model.reason import Reason, explained
 from recovery.core.model.request_answer import RequestAnswer
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import EmitEvent
 from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render

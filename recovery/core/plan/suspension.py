@@ -16,7 +16,8 @@ from recovery.core.incident.preconditions import barred
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Incident, Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.model.waits import Suspension
 from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext

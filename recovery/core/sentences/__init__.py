@@ -4,7 +4,8 @@ One module for each room whose reasons it renders. A text names its details in b
 detail changes the sentence, the text is a function of the details.
 """
 
-from recovery.core.model.reason import Detail, Explanation, Reason, Sentence
+from recovery.core.model.reason import Detail, Explanation, Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences import decision, diagnosis, drill, fleet, in_place, incident, plan, proof, sizes
 from recovery.core.sentences.text import Details, Text
 

@@ -1,6 +1,7 @@
 """What is decided about a group, and what it waits for."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text, and_more
 
 

@@ -2,7 +2,8 @@
 
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text
 
 

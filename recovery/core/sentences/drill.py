@@ -1,6 +1,7 @@
 """The texts of what `core.drill` finds."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text
 
 

@@ -1,6 +1,7 @@
 """Quarantine, suspicion, the circuit breaker, and the pause of the whole cluster."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text
 
 

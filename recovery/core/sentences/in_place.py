@@ -1,6 +1,7 @@
 """Why the agents restart a group in its pods, why they do not, and what the group waits for then."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text
 
 

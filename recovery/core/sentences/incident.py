@@ -1,6 +1,7 @@
 """What prevents the controller from acting, and what limits its attempts."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text
 
 

@@ -1,6 +1,7 @@
 """Our own suspension of a workload."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Text
 
 TEXTS: dict[Sentence | Reason, Text] = {

@@ -1,6 +1,7 @@
 """Whether the recovery of a group is proven."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text
 
 _SHOWN_BY = {"progress": "its progress report", "joined-probe": "its joined probe", "agent": "its agent"}

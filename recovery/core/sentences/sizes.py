@@ -1,6 +1,7 @@
 """What is decided about the size of an elastic group, and about settings at birth."""
 
-from recovery.core.model.reason import Reason, Sentence
+from recovery.core.model.reason import Reason
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences.text import Details, Text
 
 

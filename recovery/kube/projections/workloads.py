@@ -14,15 +14,7 @@ from recovery.core.model.annotations import (
     TORN_DOWN_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
 )
-from recovery.core.model.facts import (
-    Condition,
-    GroupKey,
-    JobFacts,
-    JobSetFacts,
-    Progress,
-    ReplicatedJobFacts,
-    WorkloadFacts,
-)
+from recovery.core.model.facts import Condition, GroupKey, JobFacts, JobSetFacts, ReplicatedJobFacts, WorkloadFacts
 from recovery.core.model.ledger_bounds import EARLIEST
 from recovery.core.model.native_policy_facts import (
     ExitCodesRequirement,
@@ -31,6 +23,7 @@ from recovery.core.model.native_policy_facts import (
     PodConditionPattern,
     PodFailureRule,
 )
+from recovery.core.model.progress import Progress
 from recovery.kube.projections.containers import ContainerSpec, templates
 from recovery.kube.projections.metadata import (
     Date,

@@ -11,7 +11,7 @@ from recovery.chaos.run_plan import planned
 from recovery.chaos.tools import ChaosTools
 from recovery.cli.chaos_probe import StatusProbe
 from recovery.cli.job_lookup import NAMESPACES
-from recovery.core.model.drill import DRILLS_ALLOWED, DRILLS_LABEL, Verdict
+from recovery.core.model.drill import DRILLS_ALLOWED, DRILLS_LABEL, DrillVerdict
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.reason import Reason
 from recovery.kube.client import KubeApiClient
@@ -92,7 +92,7 @@ async def test_a_killed_pod_is_recovered_from_as_from_a_failure_and_costs_no_bud
     world = StageWithChaos()
     async with world.training():
         outcome = await world.run(POD_KILL)
-        assert (outcome.verdict, outcome.reason) == (Verdict.PASSED, Reason.DRILL_DONE), (outcome, world.notes)
+        assert (outcome.verdict, outcome.reason) == (DrillVerdict.PASSED, Reason.DRILL_DONE), (outcome, world.notes)
         [case], [record] = outcome.cases, world.records()
         assert case.incidents == (record["id"],)
         assert record["drill"]["name"] == "lose-a-rank-x7k2p"
@@ -106,7 +106,7 @@ async def test_a_killed_process_is_recovered_from_too() -> None:
     world = StageWithChaos()
     async with world.training():
         outcome = await world.run(POD_KILL.replace("pod-kill", "process-kill"))
-        assert outcome.verdict is Verdict.PASSED, (outcome, world.notes)
+        assert outcome.verdict is DrillVerdict.PASSED, (outcome, world.notes)
 
 
 @virtual_time
@@ -114,7 +114,7 @@ async def test_repeats_are_one_incident_each_and_all_pass() -> None:
     world = StageWithChaos()
     async with world.training():
         outcome = await world.run(POD_KILL + "repeat: 3\n")
-        assert outcome.verdict is Verdict.PASSED, (outcome, world.notes)
+        assert outcome.verdict is DrillVerdict.PASSED, (outcome, world.notes)
         assert [case.incidents for case in outcome.cases] == [(record["id"],) for record in world.records()]
 
 
@@ -124,7 +124,7 @@ async def test_a_second_pod_that_is_killed_while_the_ranks_meet_belongs_to_the_d
     async with world.training():
         later = "- {kind: PodChaos, action: pod-kill, mode: one, during: Starting}\n"
         outcome = await world.run(POD_KILL + later)
-        assert outcome.verdict is Verdict.PASSED, (outcome, world.notes)
+        assert outcome.verdict is DrillVerdict.PASSED, (outcome, world.notes)
         assert world.charges() == 0
 
 
@@ -139,7 +139,7 @@ async def test_the_node_of_rank_0_is_free_again_after_the_drill() -> None:
             "- {kind: PodChaos, action: pod-evict, mode: all, selector: {indexes: [0]}, at: 2s}\n"
         )
         outcome = await world.run(text)
-        assert outcome.verdict is Verdict.PASSED, (outcome, world.notes)
+        assert outcome.verdict is DrillVerdict.PASSED, (outcome, world.notes)
         assert world.nodes() == before
 
 
@@ -159,5 +159,5 @@ async def test_an_abort_from_another_machine_ends_a_run_and_frees_its_node() -> 
         done = await abort(ModelClient(world.server, "john"), world.clock, NAMESPACE, "lose-a-rank-x7k2p")
         assert (len(done.freed), done.left_over) == (1, ())
         outcome = await task
-        assert (outcome.verdict, outcome.message) == (Verdict.ABORTED, ABORTED_BY_COMMAND)
+        assert (outcome.verdict, outcome.message) == (DrillVerdict.ABORTED, ABORTED_BY_COMMAND)
         assert world.nodes() == before

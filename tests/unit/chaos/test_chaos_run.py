@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.chaos.chaos_run import RunOutcome
-from recovery.core.model.drill import DrillAction, Verdict
+from recovery.core.model.drill import DrillAction, DrillVerdict
 from recovery.core.model.reason import Reason
 from recovery.ports import PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, ApiRequest, ForbiddenError, TryLaterError
 from recovery.sim.api.client import ModelClient
@@ -26,7 +26,7 @@ async def test_a_killed_pod_that_is_replaced_passes() -> None:
     async with world.running():
         outcome = await world.run(POD_KILL)
     assert_ended(world, outcome, Reason.DRILL_DONE)
-    assert (outcome.verdict, outcome.verdict_message, outcome.left_over) == (Verdict.PASSED, "judged", ())
+    assert (outcome.verdict, outcome.verdict_message, outcome.left_over) == (DrillVerdict.PASSED, "judged", ())
     [case] = outcome.cases
     assert (case.incidents, case.recovery_seconds, case.idle_gpu_seconds) == (("inc-1",), 6.0, 96.0)
     [named] = world.drill().spec.pods
@@ -85,7 +85,7 @@ async def test_after_a_repeat_that_did_not_pass_no_further_one_is_run() -> None:
     world = ChaosWorld()
     async with world.running():
         outcome = await world.run(POD_KILL + "repeat: 3\nhypothesis: {resumesPast: checkpoint}\n")
-    assert outcome.verdict is Verdict.INCONCLUSIVE
+    assert outcome.verdict is DrillVerdict.INCONCLUSIVE
     assert "no further one was run" in outcome.message
     assert {pod.repeat for pod in world.drill().spec.pods} == {1}
 
@@ -127,7 +127,7 @@ async def test_where_no_incident_is_expected_none_makes_the_repeat_pass() -> Non
     async with world.running():
         outcome = await world.run(ON_NODES)
     [case] = outcome.cases or (None,)
-    assert case is None or case.verdict is Verdict.PASSED
+    assert case is None or case.verdict is DrillVerdict.PASSED
     assert 20 <= world.clock.monotonic_seconds() < 40
 
 
@@ -148,7 +148,7 @@ async def test_a_repeat_whose_incident_does_not_come_ends_after_half_an_hour() -
     async with world.running():
         outcome = await world.run(POD_KILL + "hypothesis: {incidents: 2}\n")
     assert 1800 <= world.clock.monotonic_seconds() < 1900
-    assert (outcome.verdict, outcome.cases[0].reason) == (Verdict.FAILED, Reason.DRILL_UNEXPECTED_INCIDENTS)
+    assert (outcome.verdict, outcome.cases[0].reason) == (DrillVerdict.FAILED, Reason.DRILL_UNEXPECTED_INCIDENTS)
 
 
 @virtual_time
@@ -176,7 +176,7 @@ async def test_a_person_of_one_namespace_sees_the_incidents_of_that_namespace() 
 
     async with world.running():
         outcome = await world.run(POD_KILL, SendsFirst(ModelClient(world.server, "jane"), before))
-    assert outcome.verdict is Verdict.PASSED
+    assert outcome.verdict is DrillVerdict.PASSED
 
 
 @virtual_time
@@ -282,7 +282,7 @@ async def test_an_eviction_that_a_disruption_budget_refuses_is_tried_again_and_r
 
     async with world.running():
         outcome = await world.run(EVICT, SendsFirst(ModelClient(world.server, "jane"), before))
-    assert outcome.verdict is Verdict.PASSED
+    assert outcome.verdict is DrillVerdict.PASSED
     assert any("disruption budget" in note for note in world.notes)
 
 
@@ -329,5 +329,5 @@ async def test_a_controller_that_writes_no_verdict_makes_the_run_inconclusive() 
     world.writes_verdicts = False
     async with world.running():
         outcome = await world.run(POD_KILL)
-    assert (outcome.verdict, outcome.reason) == (Verdict.INCONCLUSIVE, Reason.DRILL_DONE)
+    assert (outcome.verdict, outcome.reason) == (DrillVerdict.INCONCLUSIVE, Reason.DRILL_DONE)
     assert "no verdict within 30 s" in outcome.verdict_message

@@ -8,7 +8,7 @@ import pytest
 
 from recovery.chaos.abort import ABORTED_BY_COMMAND, abort
 from recovery.chaos.chaos_run import RunOutcome
-from recovery.core.model.drill import NODE_MARK_ANNOTATION, Verdict
+from recovery.core.model.drill import NODE_MARK_ANNOTATION, DrillVerdict
 from recovery.core.model.reason import Reason
 from recovery.ports import NODES, RECOVERY_DRILLS, ApiRequest, ForbiddenError, PatchKind, UnknownOutcomeError
 from recovery.sim.api.client import ModelClient
@@ -114,7 +114,7 @@ def test_an_interruption_at_any_write_leaves_nothing_behind(writes: int, applied
 
     ends = [run_in_virtual_time(interrupted_at(number)) for number in range(1, writes + 1)]
     assert all(end.interrupted for end in ends)
-    assert all(end.verdict is Verdict.ABORTED for end in ends if end.reason is Reason.DRILL_INTERRUPTED)
+    assert all(end.verdict is DrillVerdict.ABORTED for end in ends if end.reason is Reason.DRILL_INTERRUPTED)
     late = [number for number, end in enumerate(ends, start=1) if end.reason is not Reason.DRILL_INTERRUPTED]
     assert late in ([], [writes]), "only the last write, which ends the drill, is later than the result"
 

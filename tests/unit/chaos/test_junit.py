@@ -7,18 +7,18 @@ import pytest
 
 from recovery.chaos.chaos_run import RunOutcome
 from recovery.chaos.junit import junit_xml
-from recovery.core.model.drill import DrillCase, Verdict
+from recovery.core.model.drill import DrillCase, DrillVerdict
 from recovery.core.model.reason import Reason
 
-PASSED = DrillCase(1, Verdict.PASSED, Reason.DRILL_AS_EXPECTED, "as expected", recovery_seconds=42.5)
-DONE = RunOutcome("lose-a-rank-x7k2p", Reason.DRILL_DONE, "done", Verdict.PASSED, "done", (PASSED,), False, ())
+PASSED = DrillCase(1, DrillVerdict.PASSED, Reason.DRILL_AS_EXPECTED, "as expected", recovery_seconds=42.5)
+DONE = RunOutcome("lose-a-rank-x7k2p", Reason.DRILL_DONE, "done", DrillVerdict.PASSED, "done", (PASSED,), False, ())
 
 
 def suite(outcome: RunOutcome, repeats: int = 1) -> ElementTree.Element:
     return ElementTree.fromstring(junit_xml(outcome, "lose-a-rank", "research/llm", repeats))
 
 
-def case(verdict: Verdict, number: int = 1, message: str = "why") -> DrillCase:
+def case(verdict: DrillVerdict, number: int = 1, message: str = "why") -> DrillCase:
     return DrillCase(number, verdict, Reason.DRILL_TOO_SLOW, message)
 
 
@@ -32,23 +32,25 @@ def test_a_repeat_that_passed_has_the_time_of_its_incident() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "element"),
-    [(Verdict.FAILED, "failure"), (Verdict.ABORTED, "error"), (Verdict.INCONCLUSIVE, "error")],
+    [(DrillVerdict.FAILED, "failure"), (DrillVerdict.ABORTED, "error"), (DrillVerdict.INCONCLUSIVE, "error")],
 )
-def test_a_repeat_that_did_not_pass_says_why(verdict: Verdict, element: str) -> None:
+def test_a_repeat_that_did_not_pass_says_why(verdict: DrillVerdict, element: str) -> None:
     found = suite(msgspec.structs.replace(DONE, verdict=verdict, cases=(case(verdict),)))
     [[why]] = found
     assert (why.tag, why.get("message"), why.get("type")) == (element, "why", "DrillTooSlow")
 
 
 def test_repeats_that_were_not_run_are_skipped_and_counted() -> None:
-    found = suite(msgspec.structs.replace(DONE, verdict=Verdict.FAILED, cases=(case(Verdict.FAILED),)), repeats=3)
+    found = suite(
+        msgspec.structs.replace(DONE, verdict=DrillVerdict.FAILED, cases=(case(DrillVerdict.FAILED),)), repeats=3
+    )
     assert (found.get("tests"), found.get("failures"), found.get("skipped")) == ("3", "1", "2")
 
 
 @pytest.mark.parametrize("cases", [(), (PASSED,)], ids=["at once", "between repeats"])
 def test_a_run_that_was_stopped_is_an_error_even_if_no_repeat_is(cases: tuple[DrillCase, ...]) -> None:
     stopped = msgspec.structs.replace(
-        DONE, reason=Reason.GLOBAL_PAUSE, verdict=Verdict.ABORTED, verdict_message="all is paused", cases=cases
+        DONE, reason=Reason.GLOBAL_PAUSE, verdict=DrillVerdict.ABORTED, verdict_message="all is paused", cases=cases
     )
     found = suite(stopped, repeats=2)
     [error] = found.findall("testcase/error")
@@ -56,6 +58,8 @@ def test_a_run_that_was_stopped_is_an_error_even_if_no_repeat_is(cases: tuple[Dr
 
 
 def test_messages_of_strangers_do_not_break_the_xml() -> None:
-    found = suite(msgspec.structs.replace(DONE, cases=(case(Verdict.FAILED, message='<a> & "b" \x00\x1b[31m \ufffe'),)))
+    found = suite(
+        msgspec.structs.replace(DONE, cases=(case(DrillVerdict.FAILED, message='<a> & "b" \x00\x1b[31m \ufffe'),))
+    )
     [[why]] = found
     assert (why.get("message") or "").startswith('<a> & "b"')

@@ -10,9 +10,10 @@ from recovery.core.model.agent_facts import AgentFacts
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.drill import DrillFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject
 from recovery.core.model.ledger import SCHEMA_VERSION, Incident, Ledger
 from recovery.core.model.ledger_object import LedgerObject
+from recovery.core.model.progress import Progress
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
 from recovery.core.policy.resolved import Policy, PolicyFacts

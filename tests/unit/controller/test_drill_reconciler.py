@@ -19,10 +19,10 @@ from recovery.core.model.drill import (
     DrillFacts,
     DrillRef,
     DrillSpec,
+    DrillVerdict,
     MarkedTaint,
     NamedPod,
     NodeMark,
-    Verdict,
 )
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.model.ledger import Closing, Incident, Outcome, Phase, PhaseSpan
@@ -242,7 +242,7 @@ async def test_the_verdict_is_written_once_after_the_end() -> None:
     drills.end()
     await drills.reconciler.reconcile()
     status = drills.facts().status
-    assert status.verdict is Verdict.PASSED
+    assert status.verdict is DrillVerdict.PASSED
     [case] = status.cases
     assert (case.incidents, case.recovery_seconds, case.idle_gpu_seconds) == (("uid-1",), 40.0, 320.0)
     await drills.reconciler.reconcile()
@@ -259,7 +259,7 @@ async def test_a_drill_whose_client_is_gone_is_aborted_when_its_time_is_over() -
     drills.clock.seconds += 1
     await drills.reconciler.reconcile()
     status = drills.facts().status
-    assert (status.verdict, status.cases[0].reason) == (Verdict.ABORTED, Reason.DRILL_ABANDONED)
+    assert (status.verdict, status.cases[0].reason) == (DrillVerdict.ABORTED, Reason.DRILL_ABANDONED)
 
 
 @pytest.mark.parametrize("failure", [ConflictError("changed", status=409), UnknownOutcomeError("no answer")])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recovery.core.model.facts import Condition, GroupKey, Progress, ReplicatedJobFacts, WorkloadFacts
+from recovery.core.model.facts import Condition, GroupKey, ReplicatedJobFacts, WorkloadFacts
 from recovery.core.model.native_policy_facts import (
     ExitCodesRequirement,
     FailurePolicyFacts,
@@ -12,6 +12,7 @@ from recovery.core.model.native_policy_facts import (
     PodConditionPattern,
     PodFailureRule,
 )
+from recovery.core.model.progress import Progress
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
 from tests.unit.kube.projected import JOB_UID, at, changed
 from tests.unit.kube.testing import fixture

@@ -7,9 +7,10 @@ import pytest
 
 from recovery.core.decision.resuming import SETTLES_IN
 from recovery.core.model.config import AllowSpec, ConfigFacts, ConfigSpec, QuarantineSpec
-from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
 from recovery.core.model.ledger import Phase, PhaseSpan
+from recovery.core.model.progress import Progress
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import applicable

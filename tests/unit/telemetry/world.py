@@ -13,15 +13,7 @@ from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.incident.closed_incident import totals_of_broken
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.drill import DrillFacts, DrillRef
-from recovery.core.model.facts import (
-    GroupKey,
-    NodeFacts,
-    PodFacts,
-    Progress,
-    Snapshot,
-    UndecodableObject,
-    WorkloadFacts,
-)
+from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import (
@@ -36,6 +28,7 @@ from recovery.core.model.ledger import (
 from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.pinned_policy import PinnedPolicy
+from recovery.core.model.progress import Progress
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
 from recovery.core.model.step import WAITING, Step, StepType

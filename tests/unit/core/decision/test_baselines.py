@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from recovery.core.model.facts import Condition, Progress
+from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.progress import Progress
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy

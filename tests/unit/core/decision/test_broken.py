@@ -7,8 +7,9 @@ import pytest
 
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective
-from recovery.core.model.facts import ContainerFacts, ExitFacts, PodFacts, Progress
+from recovery.core.model.facts import ContainerFacts, ExitFacts, PodFacts
 from recovery.core.model.ledger import Ledger, Outcome, Phase
+from recovery.core.model.progress import Progress
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.model.standing import BROKEN_SECONDS, Standing

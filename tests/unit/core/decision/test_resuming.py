@@ -5,8 +5,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.model.facts import Condition, Progress
+from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Closing, Incident, Outcome, Phase
+from recovery.core.model.progress import Progress
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode

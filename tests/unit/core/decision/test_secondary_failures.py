@@ -5,7 +5,8 @@ import pytest
 
 from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.secondary import follows_a_known_loss
-from recovery.core.model.facts import Condition, Progress
+from recovery.core.model.facts import Condition
+from recovery.core.model.progress import Progress
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.actions import FailJobSet
 from recovery.core.policy.spec import Mode

@@ -8,8 +8,9 @@ from recovery.core.model.annotations import KUEUE_QUEUE_LABEL, RESTART_ANNOTATIO
 from recovery.core.model.birth_settings import BirthOutcome
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.core.model.reason import Reason, Sentence, explained
+from recovery.core.model.reason import Reason, explained
 from recovery.core.model.rules import Rule, RuleAction
+from recovery.core.model.sentence import Sentence
 from recovery.core.plan.actions import ExtendBackoffLimit, TryBirth
 from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render

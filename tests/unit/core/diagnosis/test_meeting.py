@@ -9,8 +9,8 @@ from recovery.core.incident.standing import met_since
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective, LaunchFacts
 from recovery.core.model.container_template import ContainerTemplate
-from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.progress import Progress
 from recovery.core.model.standing import Standing
 from tests.unit.core.decision.test_several_jobs import Pair, launcher_of
 from tests.unit.core.groups import group, training

@@ -12,10 +12,10 @@ from recovery.core.model.drill import (
     DrillFacts,
     DrillRef,
     DrillSpec,
+    DrillVerdict,
     Hypothesis,
     Objectives,
     ResumesPast,
-    Verdict,
 )
 from recovery.core.model.ledger import Incident, Outcome, Phase
 from recovery.core.model.reason import Reason
@@ -55,7 +55,7 @@ def case(found: DrillSpec, *incidents: Incident, repeat: int = 1, now: float = 6
     return made
 
 
-def verdict(found: DrillSpec, *incidents: Incident, now: float = 60) -> tuple[Verdict, Reason]:
+def verdict(found: DrillSpec, *incidents: Incident, now: float = 60) -> tuple[DrillVerdict, Reason]:
     made = case(found, *incidents, now=now)
     return made.verdict, made.reason
 
@@ -65,7 +65,7 @@ def verdict(found: DrillSpec, *incidents: Incident, now: float = 60) -> tuple[Ve
 
 def test_a_repeat_whose_expectations_held_has_passed_and_says_what_it_cost() -> None:
     made = case(spec(), caused())
-    assert (made.verdict, made.reason) == (Verdict.PASSED, Reason.DRILL_AS_EXPECTED)
+    assert (made.verdict, made.reason) == (DrillVerdict.PASSED, Reason.DRILL_AS_EXPECTED)
     assert (made.incidents, made.attempts, made.actions) == (("1f458b22-1",), 1, ("RecreateGroup",))
     assert (made.recovery_seconds, made.idle_gpu_seconds) == (20.0, 20.0 * GPUS)
     assert made.seconds_by_phase == {
@@ -81,7 +81,7 @@ def test_a_repeat_whose_expectations_held_has_passed_and_says_what_it_cost() -> 
 def test_two_incidents_of_a_repeat_add_up() -> None:
     two = spec(hypothesis=Hypothesis(incidents=2))
     made = case(two, caused(), caused(at=100, id="1f458b22-2", number=2, attempts=(attempt(), attempt(number=2))))
-    assert made.verdict is Verdict.PASSED
+    assert made.verdict is DrillVerdict.PASSED
     assert (made.attempts, made.idle_gpu_seconds, made.recovery_seconds) == (3, 40.0 * GPUS, 120.0)
     assert made.seconds_by_phase["Rendezvous"] == 20.0
 
@@ -95,30 +95,34 @@ def test_incidents_of_other_repeats_and_of_other_drills_are_not_its_own() -> Non
 def test_another_number_of_incidents_has_failed(count: int, expected: int) -> None:
     made = [caused(at=100.0 * number, id=f"1f458b22-{number}") for number in range(count)]
     hypothesis = Hypothesis(incidents=expected)
-    assert verdict(spec(hypothesis=hypothesis), *made) == (Verdict.FAILED, Reason.DRILL_UNEXPECTED_INCIDENTS)
+    assert verdict(spec(hypothesis=hypothesis), *made) == (DrillVerdict.FAILED, Reason.DRILL_UNEXPECTED_INCIDENTS)
 
 
 def test_no_incident_passes_where_none_is_expected() -> None:
     made = case(spec(hypothesis=Hypothesis(incidents=0)))
-    assert (made.verdict, made.recovery_seconds, made.message) == (Verdict.PASSED, None, "as expected: no incident")
+    assert (made.verdict, made.recovery_seconds, made.message) == (
+        DrillVerdict.PASSED,
+        None,
+        "as expected: no incident",
+    )
 
 
 @pytest.mark.parametrize("outcome", [None, *(each for each in Outcome if each is not Outcome.RECOVERED)])
 def test_an_incident_that_did_not_recover_has_failed(outcome: Outcome | None) -> None:
-    assert verdict(spec(), caused(outcome=outcome)) == (Verdict.FAILED, Reason.DRILL_NOT_RECOVERED)
+    assert verdict(spec(), caused(outcome=outcome)) == (DrillVerdict.FAILED, Reason.DRILL_NOT_RECOVERED)
 
 
 def test_a_failure_of_its_own_beside_the_drill_makes_it_inconclusive() -> None:
-    assert verdict(spec(), caused(), strange()) == (Verdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
+    assert verdict(spec(), caused(), strange()) == (DrillVerdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
 
 
 def test_a_failure_of_its_own_within_the_incident_makes_it_inconclusive() -> None:
-    assert verdict(spec(), caused(charged=True)) == (Verdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
+    assert verdict(spec(), caused(charged=True)) == (DrillVerdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
 
 
 def test_a_charge_that_is_expected_disturbs_nothing() -> None:
     expected = spec(hypothesis=Hypothesis(charged=1))
-    assert verdict(expected, caused(charged=True)) == (Verdict.PASSED, Reason.DRILL_AS_EXPECTED)
+    assert verdict(expected, caused(charged=True)) == (DrillVerdict.PASSED, Reason.DRILL_AS_EXPECTED)
 
 
 # --- objectives ----------------------------------------------------------------------------------------------------
@@ -164,45 +168,50 @@ def test_before_the_first_incident_nothing_is_exceeded() -> None:
 # --- where the training continued -----------------------------------------------------------------------------------
 
 
-STEPS: dict[str, tuple[TrainingSteps | None, int | None, Verdict, Reason]] = {
+STEPS: dict[str, tuple[TrainingSteps | None, int | None, DrillVerdict, Reason]] = {
     "from the checkpoint": (
         TrainingSteps(110, absolute=True, resumed=100),
         100,
-        Verdict.PASSED,
+        DrillVerdict.PASSED,
         Reason.DRILL_AS_EXPECTED,
     ),
-    "from a later one": (TrainingSteps(110, absolute=True, resumed=105), 100, Verdict.PASSED, Reason.DRILL_AS_EXPECTED),
+    "from a later one": (
+        TrainingSteps(110, absolute=True, resumed=105),
+        100,
+        DrillVerdict.PASSED,
+        Reason.DRILL_AS_EXPECTED,
+    ),
     "from an earlier one": (
         TrainingSteps(110, absolute=True, resumed=99),
         100,
-        Verdict.FAILED,
+        DrillVerdict.FAILED,
         Reason.DRILL_RESUMED_EARLIER,
     ),
     "from any, as none is known": (
         TrainingSteps(110, absolute=True, resumed=1),
         None,
-        Verdict.PASSED,
+        DrillVerdict.PASSED,
         Reason.DRILL_AS_EXPECTED,
     ),
     "from the beginning": (
         TrainingSteps(110, absolute=True, resumed=0),
         None,
-        Verdict.FAILED,
+        DrillVerdict.FAILED,
         Reason.DRILL_RESUMED_EARLIER,
     ),
-    "no agent": (None, 100, Verdict.INCONCLUSIVE, Reason.DRILL_RESUME_UNKNOWN),
-    "no step yet": (TrainingSteps(110, absolute=True), 100, Verdict.INCONCLUSIVE, Reason.DRILL_RESUME_UNKNOWN),
-    "steps of processes": (TrainingSteps(110, resumed=0), 100, Verdict.INCONCLUSIVE, Reason.DRILL_RESUME_UNKNOWN),
+    "no agent": (None, 100, DrillVerdict.INCONCLUSIVE, Reason.DRILL_RESUME_UNKNOWN),
+    "no step yet": (TrainingSteps(110, absolute=True), 100, DrillVerdict.INCONCLUSIVE, Reason.DRILL_RESUME_UNKNOWN),
+    "steps of processes": (TrainingSteps(110, resumed=0), 100, DrillVerdict.INCONCLUSIVE, Reason.DRILL_RESUME_UNKNOWN),
 }
 
 
 @pytest.mark.parametrize(("steps", "checkpoint", "wanted", "reason"), STEPS.values(), ids=STEPS)
 def test_the_training_continues_from_its_checkpoint(
-    steps: TrainingSteps | None, checkpoint: int | None, wanted: Verdict, reason: Reason
+    steps: TrainingSteps | None, checkpoint: int | None, wanted: DrillVerdict, reason: Reason
 ) -> None:
     found = spec(hypothesis=PAST_CHECKPOINT, checkpoint_step=checkpoint)
     assert verdict(found, caused(training_steps=steps)) == (wanted, reason)
-    assert verdict(spec(), caused(training_steps=steps))[0] is Verdict.PASSED, "only judged if it is expected"
+    assert verdict(spec(), caused(training_steps=steps))[0] is DrillVerdict.PASSED, "only judged if it is expected"
 
 
 def test_a_case_says_how_many_steps_were_lost() -> None:
@@ -220,25 +229,25 @@ def run(*repeats: int, reason: Reason | None = Reason.DRILL_DONE, ended: float =
     return drill(*pods, repeat=of, end=end)
 
 
-def verdicts(found: DrillFacts, *incidents: Incident) -> list[tuple[int, Verdict, Reason]]:
+def verdicts(found: DrillFacts, *incidents: Incident) -> list[tuple[int, DrillVerdict, Reason]]:
     return [(each.repeat, each.verdict, each.reason) for each in final_cases(found, incidents, later(2000))]
 
 
-PASSED = (Verdict.PASSED, Reason.DRILL_AS_EXPECTED)
+PASSED = (DrillVerdict.PASSED, Reason.DRILL_AS_EXPECTED)
 
 
 def test_each_repeat_is_judged_by_its_own_incidents() -> None:
     made = [caused(1), caused(2, at=100, outcome=Outcome.HELD), caused(3, at=200)]
     assert verdicts(run(1, 2, 3), *made) == [
         (1, *PASSED),
-        (2, Verdict.FAILED, Reason.DRILL_NOT_RECOVERED),
+        (2, DrillVerdict.FAILED, Reason.DRILL_NOT_RECOVERED),
         (3, *PASSED),
     ]
 
 
 def test_a_disturbance_belongs_to_the_repeat_that_ran() -> None:
     found = verdicts(run(1, 2, of=2), caused(1), strange(at=50), caused(2, at=100))
-    assert found == [(1, Verdict.INCONCLUSIVE, Reason.DRILL_DISTURBED), (2, *PASSED)]
+    assert found == [(1, DrillVerdict.INCONCLUSIVE, Reason.DRILL_DISTURBED), (2, *PASSED)]
 
 
 @pytest.mark.parametrize("at", [-10, 1001], ids=["before the drill", "after it"])
@@ -255,7 +264,7 @@ def test_names_that_do_not_count_begin_no_repeat() -> None:
 
 def test_a_run_that_is_stopped_between_repeats_has_an_aborted_one() -> None:
     found = verdicts(run(1, reason=Reason.DRILL_PRECONDITION), caused(1))
-    assert found == [(1, *PASSED), (2, Verdict.ABORTED, Reason.DRILL_PRECONDITION)]
+    assert found == [(1, *PASSED), (2, DrillVerdict.ABORTED, Reason.DRILL_PRECONDITION)]
 
 
 STOPPED: dict[str, tuple[Incident, ...]] = {
@@ -268,7 +277,7 @@ STOPPED: dict[str, tuple[Incident, ...]] = {
 @pytest.mark.parametrize(("incidents", "repeat"), list(zip(STOPPED.values(), (1, 1, 3), strict=True)), ids=STOPPED)
 def test_a_repeat_that_is_stopped_is_aborted(incidents: tuple[Incident, ...], repeat: int) -> None:
     found = verdicts(run(repeat, reason=Reason.DRILL_INTERRUPTED), *incidents)
-    assert found == [(repeat, Verdict.ABORTED, Reason.DRILL_INTERRUPTED)]
+    assert found == [(repeat, DrillVerdict.ABORTED, Reason.DRILL_INTERRUPTED)]
 
 
 FAILED: dict[str, tuple[Incident, Reason]] = {
@@ -281,20 +290,20 @@ FAILED: dict[str, tuple[Incident, Reason]] = {
 def test_a_repeat_that_has_failed_stays_failed_when_the_run_is_stopped(incident: Incident, reason: Reason) -> None:
     stopped = run(1, reason=Reason.DRILL_TOO_SLOW)
     slow = drill(*stopped.spec.pods, slo=Objectives(recovery="30s"), end=stopped.spec.end, repeat=3)
-    assert verdicts(slow, incident) == [(1, Verdict.FAILED, reason)]
+    assert verdicts(slow, incident) == [(1, DrillVerdict.FAILED, reason)]
 
 
 def test_a_run_whose_client_is_gone_is_aborted() -> None:
     found = verdicts(run(1, reason=None), caused(1))
-    assert found == [(1, *PASSED), (2, Verdict.ABORTED, Reason.DRILL_ABANDONED)]
+    assert found == [(1, *PASSED), (2, DrillVerdict.ABORTED, Reason.DRILL_ABANDONED)]
 
 
 def test_the_worst_case_is_the_verdict_of_the_run() -> None:
-    def of(*found: Verdict) -> Verdict:
+    def of(*found: DrillVerdict) -> DrillVerdict:
         return worst(DrillCase(number, each, Reason.DRILL_DONE) for number, each in enumerate(found, 1))
 
-    assert of(Verdict.PASSED, Verdict.PASSED) is Verdict.PASSED
-    assert of(Verdict.PASSED, Verdict.INCONCLUSIVE) is Verdict.INCONCLUSIVE
-    assert of(Verdict.INCONCLUSIVE, Verdict.ABORTED) is Verdict.ABORTED
-    assert of(Verdict.ABORTED, Verdict.FAILED, Verdict.PASSED) is Verdict.FAILED
-    assert of() is Verdict.ABORTED, "no repeat was judged"
+    assert of(DrillVerdict.PASSED, DrillVerdict.PASSED) is DrillVerdict.PASSED
+    assert of(DrillVerdict.PASSED, DrillVerdict.INCONCLUSIVE) is DrillVerdict.INCONCLUSIVE
+    assert of(DrillVerdict.INCONCLUSIVE, DrillVerdict.ABORTED) is DrillVerdict.ABORTED
+    assert of(DrillVerdict.ABORTED, DrillVerdict.FAILED, DrillVerdict.PASSED) is DrillVerdict.FAILED
+    assert of() is DrillVerdict.ABORTED, "no repeat was judged"

@@ -26,7 +26,8 @@ from recovery.core.model.fleet_ledger import (
     FleetLimits,
     Quarantined,
 )
-from recovery.core.model.reason import Reason, Sentence, because, explained
+from recovery.core.model.reason import Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from tests.unit.core.fleet.quarantined import LIMITS, entry, ledger, node, only, reconcile, suspicion
 from tests.unit.core.world import at
 

@@ -12,8 +12,9 @@ from recovery.core.incident import requests
 from recovery.core.incident.requests import Request
 from recovery.core.incident.transitions import UNDER_WAY, taken
 from recovery.core.model.annotations import RESTART_ANNOTATION
-from recovery.core.model.facts import Condition, Progress
+from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Incident, Phase
+from recovery.core.model.progress import Progress
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.plan.actions import FailJobSet

@@ -1,6 +1,7 @@
 """Sentences about ranks that join and make steps, as their agents report it."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, explained
+from recovery.core.model.sentence import Sentence
 
 
 def steps_made(**known: str | int) -> Explanation:

@@ -1,6 +1,7 @@
 """Sentences about decisions on a loss."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
     (

@@ -1,6 +1,7 @@
 """Sentences about a restart: its price, its delays, and its result."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     (explained(Sentence.BUDGET_LEFT, Reason.DEFAULT_RESTART, count=0, limit=1), "0 of 1 recoveries left"),

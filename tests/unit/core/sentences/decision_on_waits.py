@@ -1,6 +1,7 @@
 """Sentences about ranks that wait for a node."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 ON_WAITS: tuple[tuple[Explanation, str], ...] = (
     (

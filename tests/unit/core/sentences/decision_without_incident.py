@@ -1,6 +1,7 @@
 """Sentences about a group without an incident, and why it has none."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 
 WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.WORKLOAD_GONE), "the workload does not exist"),

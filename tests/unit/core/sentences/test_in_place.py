@@ -2,7 +2,8 @@
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.reason import Explanation, Reason, as_said, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences import render
 from recovery.core.sentences.in_place import TEXTS
 

@@ -5,7 +5,8 @@ The wording of these sentences is asserted only here. Other tests assert the rea
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.reason import Explanation, Reason, as_said, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences import render
 from recovery.core.sentences.incident import TEXTS
 

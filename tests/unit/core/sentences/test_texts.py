@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 import recovery
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.reason import Explanation, Reason, because, explained
+from recovery.core.model.sentence import Sentence
 from recovery.core.sentences import TEXTS, render
 from recovery.core.sentences.text import Details, Text
 
