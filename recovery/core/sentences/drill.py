@@ -12,7 +12,6 @@ def _unexpected_incidents(details: Details) -> str:
 
 TEXTS: dict[Sentence | Reason, Text] = {
     Sentence.EVENT_OF_DRILL: "drill {drill}: {said}",
-    Reason.DRILL_ACCEPTED: "the failure of a named pod ({count} pods so far) counts as a drill",
     Reason.DRILL_LIMIT_OF_DAY: (
         "{count} repeats of drills of this job count within 24 hours, and RecoveryConfig spec.drills.perJobAndDay is"
         " {limit}; wait, or raise it"
@@ -32,6 +31,5 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.DRILL_RESUMED_EARLIER: "the training continued from step {step}, before {expected}",
     Reason.DRILL_RESUME_UNKNOWN: "it is not known from which step the training continued: {why}",
     Reason.DRILL_DISTURBED: "something else than the drill happened during it: {what}",
-    Reason.DRILL_DONE: "all repeats were run",
     Reason.DRILL_ABANDONED: "the client that ran the drill did not end it before {expires}",
 }
