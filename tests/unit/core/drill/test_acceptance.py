@@ -64,6 +64,18 @@ def test_a_pod_that_has_been_lost_does_not_become_a_drill_afterwards(lose: Calla
     assert answer(world=lose(WORLD)) == (0, Reason.DRILL_NAMES_NO_MEMBER)
 
 
+@pytest.mark.parametrize(("recovering", "why"), [(True, None), (False, Reason.DRILL_NAMES_NO_MEMBER)])
+def test_a_pod_that_goes_down_counts_while_its_group_recovers_from_the_drill(
+    recovering: bool, why: Reason | None
+) -> None:
+    assert answer(world=WORLD.job_deleted(-2).all_deleted(-1), recovering=recovering)[1] is why
+
+
+@pytest.mark.parametrize("how", ["failed", "gone", "of another group"])
+def test_a_failure_of_its_own_does_not_become_a_drill_while_the_group_recovers(how: str) -> None:
+    assert answer(world=LOST[how](WORLD), recovering=True) == (0, Reason.DRILL_NAMES_NO_MEMBER)
+
+
 def test_a_second_pod_that_has_been_lost_leaves_the_first_one_counting() -> None:
     both = drill(named(WORLD, 3), named(WORLD, 2, 2), acknowledged=1)
     assert answer(both, world=WORLD.pod_failed(2, 1, -1)) == (1, Reason.DRILL_NAMES_NO_MEMBER)
