@@ -6,10 +6,7 @@ from recovery.core.model.sentence import Sentence
 ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     (explained(Sentence.BUDGET_LEFT, Reason.DEFAULT_RESTART, count=0, limit=1), "0 of 1 recoveries left"),
     (explained(Sentence.FREE_OF_CHARGE, Reason.RULE_RECREATE_GROUP, incident=""), "not charged to the budget"),
-    (
-        explained(Sentence.FREE_AS_DRILL, Reason.DEFAULT_RESTART, drill="lose-a-rank-x7k2p"),
-        "not charged to the budget: it is drill lose-a-rank-x7k2p",
-    ),
+    (explained(Sentence.FREE_AS_DRILL, Reason.DEFAULT_RESTART, drill="d"), "not charged to the budget: it is drill d"),
     (
         explained(Sentence.FREE_OF_CHARGE, Reason.DEFAULT_RESTART, incident="0d2f5c9e-1"),
         "not charged to the budget: the same storm as incident 0d2f5c9e-1",
