@@ -145,8 +145,8 @@ def _agreed(yes: str | None, names: Sequence[str]) -> bool:
             f"a person has to agree at a terminal, or say --yes CLUSTER, here --yes {names[0]}; nothing was done"
         )
         return False
-    print(f"Type the name of the cluster to go on ({names[0]}): ", end="", file=sys.stderr, flush=True)
     with _terminated_as_interrupted():
+        print(f"Type the name of the cluster to go on ({names[0]}): ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline().strip()
     if answer in names:
         return True
