@@ -16,9 +16,10 @@ from recovery.chaos.tools import ChaosTools
 from recovery.core.drill.verdict import final_cases, worst
 from recovery.core.model.drill import DrilledWorkload, DrillFacts
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import Incident
+from recovery.core.model.ledger import SCHEMA_VERSION, Incident
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.model.standing import Standing
+from recovery.kube.incident_records import decode_record
 from recovery.kube.projections.drills import decode_drill
 from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.ports import (
@@ -98,6 +99,7 @@ class ChaosWorld:
         self.writes_verdicts = True
         self.recovers_after_seconds = RECOVERED_AFTER_SECONDS
         self.incidents = 0
+        self.history: list[Body] = []
         for index in range(RANKS):
             self.server.create(NODES, {"metadata": {"name": f"gpu-{index}"}, "spec": {}, "status": {"conditions": []}})
             self.add_pod(index)
@@ -172,8 +174,12 @@ class ChaosWorld:
 
     def _recorded(self) -> list[Incident]:
         body = next(iter(self.server.objects(RECOVERY_GROUPS)))
-        ledger = decode_recovery_group(msgspec.json.encode(body)).value.ledger
-        return [ledger.incident] if ledger.incident is not None else []
+        present = decode_recovery_group(msgspec.json.encode(body)).value.ledger.incident
+        records = [decode_record(msgspec.json.encode(each)).value for each in self.server.objects(RECOVERY_INCIDENTS)]
+        found = {each.incident.id: each.incident for each in records}
+        if present is not None:
+            found.setdefault(present.id, present)
+        return list(found.values())
 
     async def recover(self, lost: list[int]) -> None:
         drill = next((each for each in self.drills() if each.spec.end is None), None)
@@ -186,7 +192,7 @@ class ChaosWorld:
     def begin_incident(self, phase: str, drill: DrillFacts | None, *, group: str = "llm") -> Body:
         self.incidents += 1
         now = self.stamp()
-        status = open_incident(phase)
+        status = {**open_incident(phase), "history": list(self.history)} if group == "llm" else open_incident(phase)
         incident = status["incident"]
         incident |= {"id": f"inc-{self.incidents}", "number": self.incidents, "startedAt": now, "detectedAt": now}
         incident["phases"] = [{"phase": phase, "startedAt": now}]
@@ -204,6 +210,19 @@ class ChaosWorld:
         closed = {**status["incident"], "phases": [{**span, "endedAt": now, "idleGpuSeconds": 96.0}]}
         closed["closing"] = {"outcome": "Recovered", "outcomeReason": "Recovered", "endedAt": now, "verified": True}
         self.write_group({**status, "phase": "Healthy", "idleGPUs": 0, "incident": closed | changes})
+        self._record(closed | changes)
+
+    def _record(self, closed: Body) -> None:
+        """The RecoveryIncident, and the entry of the history that is left of the incident when the next one begins."""
+        closing = closed.pop("closing")
+        reference = {"kind": "TrainJob", "name": "llm", "uid": UID}
+        spec = {"schemaVersion": SCHEMA_VERSION, "group": "llm", "workloadRef": reference, **closed, **closing}
+        body = {"metadata": {"name": f"llm-{closed['id']}"}, "spec": spec}
+        self.server.create(RECOVERY_INCIDENTS, body, namespace="research")
+        names = ("id", "class", "cause", "startedAt", "reason", "drill")
+        entry = {name: closed[name] for name in names if name in closed}
+        times = {name: closing[name] for name in ("outcome", "outcomeReason", "endedAt")}
+        self.history.insert(0, {**entry, **times, "attempts": 1, "idleGpuSeconds": 96.0})
 
     def stamp(self) -> str:
         return self.clock.now().isoformat().replace("+00:00", "Z")
