@@ -12,6 +12,7 @@ from recovery.chaos.tools import ChaosTools, RunStoppedError, whole
 from recovery.core.model.drill import DrillAction
 from recovery.core.model.reason import Reason
 from recovery.ports import PODS, ConflictError, NotFoundError, TryLaterError, UnknownOutcomeError
+from recovery.scenario.experiment_chaos import ExperimentChaos
 
 TRIED_FOR_SECONDS = 60.0
 """How long an act is tried again that the API server refuses for now, such as an eviction by a PodDisruptionBudget."""
@@ -32,16 +33,17 @@ class PodActs:
         for member in strike.members:
             match strike.chaos.action:
                 case DrillAction.POD_KILL:
-                    await self._kill(member, strike.chaos.grace_seconds)
+                    await self._kill(strike.chaos, member)
                 case DrillAction.POD_EVICT:
-                    await self._evict(member)
+                    await self._evict(strike.chaos, member)
                 case DrillAction.PROCESS_KILL:
                     killer = self._tools.killer
                     said = await whole(killer.kill(self._namespace, member.pod, member.container))
                     self._note(f"pod {member.pod}: {said}")
 
-    async def _kill(self, member: JobMember, grace_seconds: int | None) -> None:
+    async def _kill(self, chaos: ExperimentChaos, member: JobMember) -> None:
         await self._removed(
+            chaos,
             member,
             lambda: api_verbs.delete(
                 self._tools.api,
@@ -49,17 +51,20 @@ class PodActs:
                 member.pod,
                 namespace=self._namespace,
                 uid=member.uid,
-                grace_seconds=grace_seconds,
+                grace_seconds=chaos.grace_seconds,
             ),
         )
 
-    async def _evict(self, member: JobMember) -> None:
+    async def _evict(self, chaos: ExperimentChaos, member: JobMember) -> None:
         await self._removed(
+            chaos,
             member,
             lambda: api_verbs.evict(self._tools.api, member.pod, namespace=self._namespace, uid=member.uid),
         )
 
-    async def _removed(self, member: JobMember, request: Callable[[], Awaitable[bytes]]) -> None:
+    async def _removed(
+        self, chaos: ExperimentChaos, member: JobMember, request: Callable[[], Awaitable[bytes]]
+    ) -> None:
         clock, unsure, said = self._tools.clock, False, ""
         until = clock.monotonic_seconds() + TRIED_FOR_SECONDS
 
@@ -73,6 +78,9 @@ class PodActs:
             except (NotFoundError, ConflictError) as error:
                 if unsure:
                     return  # an earlier try was carried out after all
+                if chaos.during is not None:
+                    self._note(f"pod {member.pod} has gone down with its group before it was struck")
+                    return
                 raise RunStoppedError(
                     Reason.DRILL_ACT_FAILED,
                     f"pod {member.pod} was replaced or deleted by others before the drill acted",

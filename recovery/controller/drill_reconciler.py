@@ -6,6 +6,7 @@ leader does no harm. The answer to a write goes into the cache at once: the loss
 shows that the pod counts as named.
 """
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
@@ -40,6 +41,8 @@ REVIEW_SECONDS = 1.0
 """Between two reviews while a drill runs. Its client waits for the answer before it does anything to a pod."""
 IDLE_SECONDS = 5.0
 """Between two reviews while none runs."""
+COALESCE_SECONDS = 0.05
+"""Changes within this time are one review."""
 TAKE_BACK_SECONDS = 30.0
 """Between two looks at all nodes."""
 SWEEP_SECONDS = 600.0
@@ -58,6 +61,9 @@ class DrillReconciler:
         self._store = store
         self._clock = clock
         self._swept_at_seconds = float("-inf")
+        self._running: frozenset[GroupKey] = frozenset()
+        """Groups with a drill that has no verdict, as of the last review."""
+        self._woken = asyncio.Event()
         self._looked_at_seconds = float("-inf")
         self._left: set[tuple[str, str]] = set()
         """Marks that were tried: the node, and the UID of the drill."""
@@ -78,7 +84,29 @@ class DrillReconciler:
             except Exception as error:  # noqa: BLE001 - a failure here must not end the recoveries of groups
                 wait_seconds = REFUSED_SECONDS if isinstance(error, ForbiddenError) else IDLE_SECONDS
                 self._say(error)
-            await self._clock.sleep(wait_seconds)
+            await self._wait(wait_seconds)
+
+    def changed(self, key: GroupKey) -> None:
+        """Something of the group has changed. The drills of a group that has a running one are reviewed at once: the
+        phase in which its client wants to act may be over in a second."""
+        if key in self._running:
+            self._woken.set()
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait so long, or until the group of a running drill changes."""
+        self._running = frozenset(_group(each) for each in self._store.drills() if each.status.verdict is None)
+        self._woken.clear()
+        await self._clock.sleep(min(seconds, COALESCE_SECONDS))
+        if not self._running:
+            await self._clock.sleep(seconds - min(seconds, COALESCE_SECONDS))
+            return
+        sleep = asyncio.ensure_future(self._clock.sleep(seconds - min(seconds, COALESCE_SECONDS)))
+        woken = asyncio.ensure_future(self._woken.wait())
+        try:
+            await asyncio.wait({sleep, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+            woken.cancel()
 
     async def reconcile(self) -> None:
         """Write what is due. Every drill is tried. Raises the first ApiError that is not due to a changed drill."""

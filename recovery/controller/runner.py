@@ -380,6 +380,7 @@ class Duty:
         if loss:
             self._waits.noticed(key)
         self.queue.add(key, urgent=loss or self._reconciler.in_incident(key))
+        self._drill_reconciler.changed(key)
 
     async def _reconcile(self, taken: Taken) -> None:
         key, started = taken.key, self._clock.monotonic_seconds()

@@ -67,12 +67,16 @@ def _repeats(pods: Iterable[NamedPod]) -> frozenset[int]:
 
 
 def _no_members(pods: Iterable[NamedPod], snapshot: Snapshot, *, recovering: bool) -> Explanation | None:
-    """A pod that has failed already must not become a drill afterwards. One that goes down with its group has not."""
+    """A pod that has failed already must not become a drill afterwards. One that goes down with its group has not.
+
+    A pod that vanished while its Job exists is still in the snapshot. One that is in none can be no evidence any more.
+    """
     members = {each.uid: each for each in snapshot.pods}
     for named in pods:
         pod = members.get(named.pod_uid)
-        goes_down = recovering and pod is not None and pod.deleting_since is not None
-        if pod is None or pod.gone_at is not None or not (goes_down or _is_whole(pod)):
+        if recovering and (pod is None or (pod.deleting_since is not None and pod.gone_at is None)):
+            continue
+        if pod is None or pod.gone_at is not None or not _is_whole(pod):
             return because(Reason.DRILL_NAMES_NO_MEMBER, pod=named.pod, job=str(snapshot.key))
     return None
 

@@ -1,5 +1,6 @@
 """The controller answers drills: which pods count as named, and the verdict. A crash in between changes nothing."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
@@ -37,6 +38,7 @@ from recovery.ports import NODES, RECOVERY_DRILLS, ConflictError, ForbiddenError
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import KEY, FakeStore, LedgersApi, SetClock
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -331,3 +333,22 @@ async def test_a_condition_is_left_to_a_person_and_tried_once() -> None:
         await drills.reconciler.reconcile()
     assert [line["log_level"] for line in said] == ["warning"]
     assert drills.client.patched == []
+
+
+@virtual_time
+async def test_while_a_drill_runs_a_change_of_its_group_is_reviewed_at_once() -> None:
+    drills = Drills()
+    clock = VirtualClock()
+    reconciler = DrillReconciler(api=drills.client, store=drills.store, clock=clock)
+    drills.create(*drills.pods(1))
+    running = asyncio.create_task(reconciler.run())
+    await asyncio.sleep(0.1)
+    assert drills.facts().status.named == 1
+    drills.patch({"pods": (*drills.pods(1), *drills.pods(2, first=2))})
+    reconciler.changed(GroupKey("other", "group"))
+    await asyncio.sleep(0.1)
+    assert drills.facts().status.named == 1, "of another group"
+    reconciler.changed(KEY)
+    await asyncio.sleep(0.1)
+    assert drills.facts().status.named == 2
+    running.cancel()

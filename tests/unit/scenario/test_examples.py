@@ -17,7 +17,7 @@ def test_an_example_is_right_and_has_the_name_of_its_file(path: Path) -> None:
     assert (found.name, found.namespace, found.job) == (path.stem, "research", "llm")
     comment = [line for line in text.splitlines() if line.startswith("#")]
     assert text.splitlines()[: len(comment)] == comment
-    assert 1 <= len(comment) <= 2
+    assert 1 <= len(comment) <= 3
 
 
 def test_there_are_examples_of_each_kind_of_action() -> None:
