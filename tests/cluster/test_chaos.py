@@ -6,11 +6,7 @@ The commands run as a person runs them. The nodes are modelled, the controller i
 import asyncio
 import json
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,58 +14,22 @@ import yaml
 from recovery.core.drill.node_marks import CORDON_MANAGER
 from recovery.core.model.drill import NODE_MARK_ANNOTATION
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import Ended, recovery
 from tests.cluster.controlplane.kubectl import KubectlError
-from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.drills import EXAMPLES, Drills, nodes
 from tests.cluster.patience import GUARD_SECONDS
-from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply
+from tests.cluster.scene import Fleet, Object, apply
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
-EXAMPLES = REPOSITORY / "examples" / "chaos"
 JOINED = "torch-recoverable-joined"
 RANKS = 8
 ENOUGH_FOR_ONE_PERCENT = 100
-CONTEXT = "trainjob-recovery-tests"
 CENTRAL = {"one-pod", "cordon-and-evict-rank-0", "kill-while-they-meet"}
 """CI runs these. The others differ from them in nothing that only a real API server shows."""
 KILL: Object = {"kind": "PodChaos", "action": "pod-kill", "mode": "one"}
 ON_FAST_NODES: dict[str, Object] = {"two-faults-5s-apart": {"chaos": [KILL, KILL | {"at": "500ms"}]}}
 """A group of modelled pods is back within two seconds. The second fault must hit it before that."""
 VERDICTS = {path.stem: "Passed" for path in sorted(EXAMPLES.glob("*.yaml"))}
-
-
-class Drills:
-    """Commands about one job, as a person types them."""
-
-    def __init__(self, control_plane: ControlPlane, job: Job, folder: Path) -> None:
-        self._control_plane = control_plane
-        self.job = job
-        self._folder = folder
-
-    def file(self, name: str, **changes: Any) -> str:
-        """The example, about this job."""
-        body = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) | changes
-        body["target"] = {"job": f"{self.job.namespace}/{self.job.name}"}
-        path = self._folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(body))
-        return str(path)
-
-    async def command(self, *arguments: str) -> Ended:
-        where = ("-n", self.job.namespace, "--kubeconfig", str(self._control_plane.kubeconfig))
-        return await recovery("chaos", *arguments, *where)
-
-    async def run(self, name: str, **changes: Any) -> tuple[Ended, Object]:
-        """The end of the command, and what it printed as JSON."""
-        ended = await self.command("run", self.file(name, **changes), "--yes", CONTEXT, "-o", "json")
-        assert ended.out, ended.err
-        found: Object = json.loads(ended.out)
-        return ended, found
-
-    async def objects(self, kind: str) -> list[Object]:
-        said = await self._control_plane.kubectl("get", kind, "-n", self.job.namespace, "-o", "json")
-        found: list[Object] = json.loads(said)["items"]
-        return found
 
 
 @pytest.fixture
@@ -80,23 +40,7 @@ async def drills(
     ranks = getattr(request, "param", RANKS)
     await installed.kubectl("label", "namespace", namespace, "recovery.trainjob.dev/drills=allowed")
     job = await training(runtime=JOINED, ranks=ranks, gpus=1)
-    return Drills(installed, job, tmp_path)
-
-
-def of_drills(node: Object) -> Object:
-    """What a drill may change on a node."""
-    conditions = [each for each in node["status"].get("conditions", []) if each["type"] == "RecoveryDrill"]
-    return {
-        "taints": node["spec"].get("taints", []),
-        "unschedulable": node["spec"].get("unschedulable", False),
-        "mark": node["metadata"].get("annotations", {}).get(NODE_MARK_ANNOTATION),
-        "conditions": conditions,
-    }
-
-
-async def nodes(control_plane: ControlPlane) -> dict[str, Object]:
-    listed = json.loads(await control_plane.kubectl("get", "nodes", "-o", "json"))["items"]
-    return {each["metadata"]["name"]: of_drills(each) for each in listed}
+    return Drills(installed, job.namespace, job.name, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +59,7 @@ async def nodes(control_plane: ControlPlane) -> dict[str, Object]:
 async def test_an_example(name: str, drills: Drills, controller: StartsController, installed: ControlPlane) -> None:
     before = await nodes(installed)
     async with controller():
-        ended, said = await drills.run(name, **ON_FAST_NODES.get(name, {}))
+        ended, said = await drills.judged("modelled nodes", name, **ON_FAST_NODES.get(name, {}))
     print(name, json.dumps(said.get("cases"), indent=1))
     assert (said["verdict"], ended.exit_code) == (VERDICTS[name], 0), ended.err + ended.out
     assert await nodes(installed) == before
@@ -133,7 +77,7 @@ async def test_ctrl_c_takes_everything_back(
     drills: Drills, controller: StartsController, installed: ControlPlane
 ) -> None:
     before = await nodes(installed)
-    async with controller(), running(drills, "health-agent-mark") as process:
+    async with controller(), drills.running("health-agent-mark") as process:
         async with asyncio.timeout(GUARD_SECONDS):
             while (await nodes(installed)) == before:
                 await asyncio.sleep(0.1)
@@ -150,7 +94,7 @@ async def test_after_a_client_that_was_killed_abort_takes_everything_back(
     drills: Drills, controller: StartsController, installed: ControlPlane
 ) -> None:
     before = await nodes(installed)
-    async with controller(), running(drills, "cordon-and-evict-rank-0") as process:
+    async with controller(), drills.running("cordon-and-evict-rank-0") as process:
         async with asyncio.timeout(GUARD_SECONDS):
             while not any(each["unschedulable"] for each in (await nodes(installed)).values()):
                 await asyncio.sleep(0.05)
@@ -168,7 +112,7 @@ async def test_after_a_client_that_was_killed_abort_takes_everything_back(
 async def test_a_cordon_that_another_client_sets_meanwhile_stays(
     drills: Drills, controller: StartsController, installed: ControlPlane
 ) -> None:
-    async with controller(), running(drills, "cordon-and-evict-rank-0") as process:
+    async with controller(), drills.running("cordon-and-evict-rank-0") as process:
         async with asyncio.timeout(GUARD_SECONDS):
             while not (marked := [name for name, each in (await nodes(installed)).items() if each["mark"]]):
                 await asyncio.sleep(0.05)
@@ -181,28 +125,6 @@ async def test_a_cordon_that_another_client_sets_meanwhile_stays(
         node = (await nodes(installed))[marked[0]]
         assert (node["unschedulable"], node["mark"]) == (True, None)
         await installed.kubectl("uncordon", marked[0])
-
-
-@asynccontextmanager
-async def running(drills: Drills, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A run in a process of its own."""
-    where = ("-n", drills.job.namespace, "--kubeconfig", str(drills._control_plane.kubeconfig))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "recovery.cli.entry",
-        *("chaos", "run", drills.file(name), "--yes", CONTEXT),
-        *where,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        preexec_fn=die_with_parent(),
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 FORGED_MARK = json.dumps(
@@ -263,7 +185,7 @@ def _patch(kind: str, name: str, body: Object) -> tuple[str, ...]:
 
 
 def _file(drills: Drills, name: str, body: Object) -> str:
-    path = Path(drills.file("one-pod")).with_name(f"{name}.yaml")
+    path = drills.folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(body))
     return str(path)
 
@@ -275,7 +197,7 @@ async def _like(drills: Drills, drill: str) -> Object:
 
 
 def _ledger(drills: Drills, uid: str) -> Object:
-    spec = {"workloadRef": {"kind": "TrainJob", "name": drills.job.name, "uid": uid}, "group": drills.job.name}
+    spec = {"workloadRef": {"kind": "TrainJob", "name": drills.job, "uid": uid}, "group": drills.job}
     head = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryGroup", "metadata": {"name": "forged"}}
     return head | {"spec": spec}
 
@@ -284,12 +206,12 @@ async def _drill_of_an_administrator(drills: Drills, control_plane: ControlPlane
     """A drill that has ended, and names a pod that is gone."""
     [job] = await drills.objects("trainjobs")
     spec = {
-        "workloadRef": {"kind": "TrainJob", "name": drills.job.name, "uid": job["metadata"]["uid"]},
+        "workloadRef": {"kind": "TrainJob", "name": drills.job, "uid": job["metadata"]["uid"]},
         "experiment": "of-an-administrator",
         "expiresAt": "2026-01-01T00:00:00Z",
     }
     body = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryDrill", "metadata": {"name": "theirs"}}
-    await apply(control_plane, drills.job.namespace, body | {"spec": spec})
+    await apply(control_plane, drills.namespace, body | {"spec": spec})
     return "theirs"
 
 
