@@ -48,9 +48,12 @@ def not_repaired(ledger: Ledger) -> bool:
 
 
 def _naming(snapshot: Snapshot, root: Evidence, now: datetime) -> tuple[DrillFacts, NamedPod] | None:
+    """A drill that was stopped before it acted may still name a pod that the next drill has named too. It is the one that
+    has not ended, because a job has one drill at a time, or the newest."""
     if root.pod is None:
         return None
-    for drill in snapshot.drills:
+    order = sorted(snapshot.drills, key=lambda each: (each.spec.end is None, each.created_at, each.uid), reverse=True)
+    for drill in order:
         named = drill.names(root.pod.uid, now)
         if named is not None:
             return drill, named

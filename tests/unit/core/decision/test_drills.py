@@ -202,6 +202,19 @@ def test_a_loss_within_a_minute_of_the_end_is_still_part_of_the_drill() -> None:
     assert controller.incident.drill == REF
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("end", [None, DrillEnd(at(0), Reason.DRILL_DONE)], ids=["runs", "has ended"])
+def test_of_two_drills_that_name_the_pod_the_later_one_caused_the_failure(
+    end: DrillEnd | None, newest_first: bool
+) -> None:
+    """The first was stopped before it acted, and the person has begun again at once."""
+    controller = Controller()
+    drills = [over(-20, name="stopped", created=-40), drill(named(training(), 3), end=end)]
+    world = with_drills(training(), *(reversed(drills) if newest_first else drills))
+    controller.reconcile(world.pod_failed(3, KILLED, 0), 0.5)
+    assert controller.incident.drill == REF
+
+
 def test_a_drill_that_ends_during_its_incident_still_pays_nothing() -> None:
     """The restart waits for the end of its backoff, and the drill is over by then."""
     controller = Controller(policy(backoff=BACKOFF), ROW)
