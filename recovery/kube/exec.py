@@ -5,6 +5,7 @@ Each message begins with a byte that names its channel. Channel 3 has the Status
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 
@@ -23,6 +24,9 @@ _OUTPUT_MAX = 2000
 """How much of the output is kept."""
 _EXIT_CODE = "ExitCode"
 """The cause that holds the exit code in the Status of a command that failed."""
+
+_QUERY = re.compile(r"\?command=[^\s\"]*")
+"""Of a URL in the error of a kubelet that does not answer: it holds the whole script."""
 
 _decode_status = msgspec.json.Decoder(ApiStatus).decode
 
@@ -173,7 +177,7 @@ class ProcessKillerByExec:
                 "pod-kill"
             )
         if done.exit_code != 0:
-            why = done.problem or f"exit code {done.exit_code}: {done.output}"
+            why = _QUERY.sub("", done.problem) or f"exit code {done.exit_code}: {done.output}"
             raise RefusedError(f"pod {pod}: no process was killed in container {container}: {why}")
         return done.output
 

@@ -118,6 +118,16 @@ async def test_a_container_with_neither_program_is_refused_with_the_reason(serve
         await ProcessKillerByExec(session).kill("research", "llm-0", "node")
 
 
+async def test_the_error_of_a_kubelet_that_does_not_answer_is_given_without_the_script(
+    server: Server, session: Session
+) -> None:
+    url = "https://gpu-3:10250/exec/research/llm-0/node?command=sh&command=-c&command=%0Aall%3D&error=1"
+    silent = {"status": "Failure", "reason": "InternalError", "message": f'Post "{url}": no such host'}
+    server.script += [runs(silent), runs(silent)]
+    with pytest.raises(RefusedError, match='Post "https://gpu-3:10250/exec/research/llm-0/node": no such host'):
+        await ProcessKillerByExec(session).kill("research", "llm-0", "node")
+
+
 # The scripts.
 
 RANKS = {1: "", 20: "LOCAL_RANK=0", 21: "LOCAL_RANK=1", 22: "LOCAL_RANK=01"}
