@@ -100,5 +100,7 @@ def _of_the_checkpoint(state: JobState, limit: float) -> Iterator[str]:
         return
     age_seconds = (state.at - saved_at).total_seconds()
     if age_seconds > limit:
-        age, most = in_words(timedelta(seconds=int(age_seconds))), in_words(timedelta(seconds=limit))
+        whole = 60 if age_seconds >= 120 else 1
+        age = in_words(timedelta(seconds=age_seconds // whole * whole))
+        most = in_words(timedelta(seconds=limit))
         yield f"the last checkpoint is {age} old, older than limits.checkpointAge ({most}); wait for the next one"

@@ -85,9 +85,9 @@ def plan_lines(plan: RunPlan, experiment: Experiment, server: str, context: str)
             yield f"later       {later_words(each)}"
     reach = f"{_count(len(plan.reach.nodes), 'node')}, {_count(plan.reach.gpus, 'GPU')}"
     yield f"affects     {reach} with the first entries"
-    yield f"steps since the checkpoint: {steps_since_checkpoint(state)}"
+    yield f"loses       steps since the checkpoint: {steps_since_checkpoint(state)}"
     forced = [member.pod for each in plan.first if each.chaos.grace_seconds == 0 for member in each.members]
-    yield f"force-deleted: {_some(forced) if forced else 'nothing'}"
+    yield f"forces      pods without a grace period: {_some(forced) if forced else 'none'}"
 
 
 def strike_words(strike: Strike) -> str:
@@ -95,9 +95,9 @@ def strike_words(strike: Strike) -> str:
     if strike.chaos.action.of_nodes:
         pods = ", ".join(member_words(each) for each in strike.members[:_PODS_SHOWN_MAX])
         more = len(strike.members) - _PODS_SHOWN_MAX
-        return (
-            f"{action_words(strike.chaos)} of {_some(strike.nodes)}, where {pods}{f' and {more} more' * (more > 0)} run"
-        )
+        verb = "runs" if len(strike.members) == 1 else "run"
+        where = f"{pods}{f' and {more} more' * (more > 0)} {verb}"
+        return f"{action_words(strike.chaos)} of {_some(strike.nodes)}, where {where}"
     return f"{action_words(strike.chaos)}: {_some([member_words(each) for each in strike.members])}"
 
 

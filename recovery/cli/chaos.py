@@ -39,6 +39,8 @@ from recovery.scenario.experiment import Experiment, read_experiment
 from recovery.scenario.scenario_text import BadScenarioError
 
 _READABLE_BY_PEOPLE = ChaosOutput.TABLE
+CLUSTER_OF_THE_POD = "kubernetes.default.svc"
+"""What a pod may call its own cluster. It has no context, and the address of its server differs between clusters."""
 
 
 class ChaosOptions(msgspec.Struct, frozen=True):
@@ -127,9 +129,9 @@ def _tools(connection: Connection, key: GroupKey) -> ChaosTools:
 
 
 def names_of_cluster(server: str, context: str) -> tuple[str, ...]:
-    """What a person may call the cluster. The first one is shown."""
+    """What a person may call the cluster. The first one is shown. `context` empty: there is none, as in a pod."""
     parts = urlsplit(server)
-    found = (context, parts.hostname or "", parts.netloc, server)
+    found = (context or CLUSTER_OF_THE_POD, parts.hostname or "", parts.netloc, server)
     return tuple(dict.fromkeys(name for name in found if name))
 
 
@@ -220,8 +222,8 @@ def _print_outcome(outcome: RunOutcome, experiment: Experiment, key: GroupKey, o
         for line in case_lines(outcome.cases):
             print(printable(line), flush=True)
         print(printable(f"{outcome.verdict}: {outcome.verdict_message}"), flush=True)
-    if outcome.error is not None:
-        print_error(error_words(outcome.error))
+    if outcome.error is not None and (words := error_words(outcome.error)) != outcome.message:
+        print_error(words)
     for left in outcome.left_over:
         print_error(f"{_left_words(left)}; run {abort_command(key.namespace, outcome.drill)}")
 

@@ -10,7 +10,7 @@ from recovery.chaos.chaos_run import RunOutcome
 from recovery.cli.formatting import age, aligned
 from recovery.core.drill.acceptance import runs
 from recovery.core.model.drill import DrillCase, DrillFacts, DrillVerdict
-from recovery.core.model.ledger import AttemptAction
+from recovery.core.model.ledger import AttemptAction, Phase
 
 EXIT_CODES = {DrillVerdict.PASSED: 0, DrillVerdict.FAILED: 1, DrillVerdict.ABORTED: 2, DrillVerdict.INCONCLUSIVE: 2}
 _CASES = ("REPEAT", "VERDICT", "SECONDS", "IDLE-GPU-SECONDS", "ACTED", "ATTEMPTS", "STEP", "BY PHASE")
@@ -29,7 +29,9 @@ def case_lines(cases: Sequence[DrillCase]) -> Iterator[str]:
 
 
 def _cells(case: DrillCase) -> tuple[str, ...]:
-    phases = ", ".join(f"{phase} {seconds:.1f}s" for phase, seconds in case.seconds_by_phase.items())
+    phases = ", ".join(
+        f"{phase} {case.seconds_by_phase[phase]:.1f}s" for phase in Phase if phase in case.seconds_by_phase
+    )
     return (
         str(case.repeat),
         str(case.verdict),

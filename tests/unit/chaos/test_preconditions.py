@@ -108,8 +108,10 @@ def test_a_limit_of_the_checkpoints_age_needs_a_job_that_reports_it() -> None:
     assert "report the metric checkpoint_timestamp_seconds" in problem
 
 
-@pytest.mark.parametrize(("minutes", "words"), [(29, ""), (45, "45m old, older than limits.checkpointAge (30m)")])
-def test_a_checkpoint_that_is_too_old_is_a_problem(minutes: int, words: str) -> None:
-    saved = ReportedCheckpoint(at=NOW - timedelta(minutes=minutes))
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(29 * 60, ""), (45 * 60 + 7, "45m old, older than limits.checkpointAge (30m)")]
+)
+def test_a_checkpoint_that_is_too_old_is_a_problem(seconds: int, words: str) -> None:
+    saved = ReportedCheckpoint(at=NOW - timedelta(seconds=seconds))
     found = problems(changed(checkpoint=saved), FRESH)
     assert [words in each for each in found] == [True] * bool(words)

@@ -114,7 +114,7 @@ async def test_the_plan_says_what_will_be_affected_before_anything_is_done() -> 
         "pod-kill, mode fixed-percent 25, once the incident is in phase Rendezvous",
         "1 node, 8 GPUs",
         "steps since the checkpoint: not known",
-        f"force-deleted: {pod}",
+        f"pods without a grace period: {pod}",
     ):
         assert words in lines
     assert world.drills() == []

@@ -169,10 +169,15 @@ def test_a_namespace_beside_that_of_the_file_is_refused(cluster: PlainCluster, f
     ("server", "context", "names"),
     [
         ("https://10.0.0.1:6443", "prod", ("prod", "10.0.0.1", "10.0.0.1:6443", "https://10.0.0.1:6443")),
-        ("https://kubernetes.default", "", ("kubernetes.default", "https://kubernetes.default")),
+        (
+            "https://10.96.0.1:443",
+            "",
+            ("kubernetes.default.svc", "10.96.0.1", "10.96.0.1:443", "https://10.96.0.1:443"),
+        ),
     ],
 )
 def test_a_cluster_is_named_by_its_context_or_its_server(server: str, context: str, names: tuple[str, ...]) -> None:
+    """A pod has no context, and a manifest cannot know the address of the server."""
     assert names_of_cluster(server, context) == names
 
 
