@@ -27,6 +27,7 @@ OPTIONAL = {
     MANIFESTS / "components" / "agent" / "network-policy",
     MANIFESTS / "components" / "birth-settings",
     MANIFESTS / "components" / "birth-settings" / "rights",
+    MANIFESTS / "components" / "drill-schedule",
     BIRTH / "base",
     BIRTH / "self-made",
 }
