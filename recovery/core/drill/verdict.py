@@ -55,7 +55,7 @@ def exceeded(spec: DrillSpec, mine: Sequence[Incident], now: datetime) -> Explan
         ends = [each.closing.ended_at if each.closing is not None else now for each in mine]
         took = (max(ends) - min(each.started_at for each in mine)).total_seconds()
         if took > limit:
-            return because(Reason.DRILL_TOO_SLOW, seconds=f"{took:.0f}", limit=f"{limit:g}")
+            return because(Reason.DRILL_TOO_SLOW, seconds=f"{took:.1f}", limit=f"{limit:g}")
     most = spec.slo.idle_gpu_seconds
     if most is not None:
         spent = _idle(mine) + sum(_idle_in_open_phase(each, now) for each in mine)

@@ -48,8 +48,8 @@ def not_repaired(ledger: Ledger) -> bool:
 
 
 def _naming(snapshot: Snapshot, root: Evidence, now: datetime) -> tuple[DrillFacts, NamedPod] | None:
-    """A drill that was stopped before it acted may still name a pod that the next drill has named too. It is the one that
-    has not ended, because a job has one drill at a time, or the newest."""
+    """A drill that was stopped before it acted may still name a pod that the next drill has named too. The drill that
+    has not ended caused the loss, because a job has one drill at a time. If all have ended, the newest did."""
     if root.pod is None:
         return None
     order = sorted(snapshot.drills, key=lambda each: (each.spec.end is None, each.created_at, each.uid), reverse=True)
