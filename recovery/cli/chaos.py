@@ -222,8 +222,10 @@ def _print_outcome(outcome: RunOutcome, experiment: Experiment, key: GroupKey, o
         for line in case_lines(outcome.cases):
             print(printable(line), flush=True)
         print(printable(f"{outcome.verdict}: {outcome.verdict_message}"), flush=True)
-    if outcome.error is not None and (words := error_words(outcome.error)) != outcome.message:
-        print_error(words)
+    if outcome.error is not None and not isinstance(
+        outcome.error, RefusedError
+    ):  # whose message is that of the verdict
+        print_error(error_words(outcome.error))
     for left in outcome.left_over:
         print_error(f"{_left_words(left)}; run {abort_command(key.namespace, outcome.drill)}")
 
