@@ -8,8 +8,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from recovery.cli.chaos_report import EXIT_CODES, case_lines
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import aligned, printable
+from recovery.cli.simulated_drill import SimulatedDrill
+from recovery.scenario.experiment import Experiment
 from recovery.scenario.scenario_text import BadScenarioError
 from recovery.sim.trials.checkers import describe
 from recovery.sim.trials.coverage import NEVER_HIT, by_unit_tests_only, never_hit
@@ -34,7 +37,10 @@ def simulate_seed(seed: int, *, shrinking: bool, coverage: bool) -> NoReturn:
 
 
 def simulate_scenario(path: Path, *, shrinking: bool, coverage: bool) -> NoReturn:
-    """Run the trial of a file and print its timeline. Exit code 2: the file is refused, with all of its problems."""
+    """Run the trial of a file and print its timeline. Exit code 2: the file is refused, with all of its problems.
+
+    An experiment is run in the trial. Exit code 1: also if it Failed. 2: also if it was not run, or not to its end.
+    """
     try:
         scenario = read_scenario(path.read_text(encoding="utf-8"), free_mib=free_memory_mib())
     except BadScenarioError as error:
@@ -47,6 +53,8 @@ def simulate_scenario(path: Path, *, shrinking: bool, coverage: bool) -> NoRetur
     for warning in scenario.warnings:
         print_error(f"warning: {path}: {warning}")
     replay = f"recovery simulate --scenario {shlex.quote(str(path))}"
+    if scenario.experiment is not None:
+        sys.exit(_simulate_experiment(scenario.plan, scenario.experiment, replay, shrinking=shrinking, coverage=coverage))
     _end(lambda: _simulate_plan(scenario.plan, replay, shrinking=shrinking, coverage=coverage))
 
 
@@ -65,10 +73,49 @@ def _end(work: Callable[[], Sequence[Report]]) -> NoReturn:
     sys.exit(EXIT_FAILURE if any(each.violations for each in reports) else 0)
 
 
-def _simulate_plan(plan: TrialPlan, replay: str, *, shrinking: bool, coverage: bool) -> Sequence[Report]:
-    outcome = run_trial(plan)
+def _simulate_experiment(
+    plan: TrialPlan, experiment: Experiment, replay: str, *, shrinking: bool, coverage: bool
+) -> int:
+    """The exit code."""
+    drills: list[SimulatedDrill] = []
+
+    def run(plan: TrialPlan) -> TrialOutcome:
+        drills.append(SimulatedDrill(experiment))
+        return run_trial(plan, drills[-1])
+
+    reports = _simulate_plan(plan, replay, run, shrinking=shrinking, coverage=coverage)
+    code = _print_drill(drills[0])
+    return EXIT_FAILURE if any(each.violations for each in reports) else code
+
+
+def _print_drill(drill: SimulatedDrill) -> int:
+    """The exit code of the verdict, as that of `recovery chaos run`."""
+    print()
+    for problem in drill.problems:
+        print_error(problem)
+    outcome = drill.outcome
+    if outcome is None:
+        print("the experiment was refused" if drill.problems else "the trial ended before the experiment began")
+        return EXIT_USAGE
+    _print(case_lines(outcome.cases))
+    if outcome.interrupted:
+        print_error("duration was over before the experiment had ended; say a longer one")
+    _print([f"{outcome.verdict}: {outcome.verdict_message}"])
+    return EXIT_USAGE if outcome.left_over else EXIT_CODES[outcome.verdict]
+
+
+def _simulate_plan(
+    plan: TrialPlan,
+    replay: str,
+    run: Callable[[TrialPlan], TrialOutcome] | None = None,
+    *,
+    shrinking: bool,
+    coverage: bool,
+) -> Sequence[Report]:
+    run = run or run_trial
+    outcome = run(plan)
     if outcome.violations:
-        _print(_counterexample(outcome, replay, shrinking=shrinking))
+        _print(_counterexample(outcome, replay, run, shrinking=shrinking))
     else:
         _print(timeline(outcome.evidence))
     reports = [report(outcome)]
@@ -94,7 +141,7 @@ def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool, cove
             continue
         shown.add(each.invariant)
         replay = f"recovery simulate --seed {each.seed}"
-        _print(_counterexample(run_trial(draw_plan(each.seed)), replay, shrinking=shrinking))
+        _print(_counterexample(run_trial(draw_plan(each.seed)), replay, run_trial, shrinking=shrinking))
         print()
     _print_summary(reports, coverage=coverage)
     if coverage:
@@ -116,20 +163,22 @@ def _tried(seeds: Sequence[int], workers: int) -> Generator[tuple[int, Report], 
         yield seed, try_seed(seed)
 
 
-def _counterexample(outcome: TrialOutcome, replay: str, *, shrinking: bool) -> Iterator[str]:
+def _counterexample(
+    outcome: TrialOutcome, replay: str, run: Callable[[TrialPlan], TrialOutcome], *, shrinking: bool
+) -> Iterator[str]:
     if not shrinking:
         return counterexample(outcome, replay)
-    return counterexample(outcome, f"{replay} --shrink", _shrunk(outcome))
+    return counterexample(outcome, f"{replay} --shrink", _shrunk(outcome, run))
 
 
-def _shrunk(outcome: TrialOutcome) -> Shrunk[TrialOutcome]:
+def _shrunk(outcome: TrialOutcome, run: Callable[[TrialPlan], TrialOutcome]) -> Shrunk[TrialOutcome]:
     with _progress("shrinking", MAX_RUNS) as step:
 
-        def run(plan: TrialPlan) -> TrialOutcome:
+        def run_again(plan: TrialPlan) -> TrialOutcome:
             step()
-            return run_trial(plan)
+            return run(plan)
 
-        return shrink(outcome, run)
+        return shrink(outcome, run_again)
 
 
 @contextmanager

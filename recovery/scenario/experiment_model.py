@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from recovery.core.model.drill import Hypothesis, Objectives
+from recovery.scenario.experiment import Experiment
 from recovery.scenario.modelled_job import PlannedRuntime
 from recovery.scenario.schema import ScenarioFile, ScenarioJob, ScenarioLimits
 
@@ -31,3 +32,10 @@ def experiment_model(file: ScenarioFile) -> ScenarioFile:
         slo=Objectives(),
         limits=ScenarioLimits(),
     )
+
+
+def named_in_model(experiment: Experiment, model: ScenarioFile) -> Experiment:
+    """The experiment with the namespace of its job. `model`: the file of the trial (`experiment_model`)."""
+    if experiment.namespace is not None:
+        return experiment
+    return replace(experiment, namespace=next(job.namespace for job in model.jobs if job.name == experiment.job))

@@ -125,6 +125,7 @@ class TrainingWorld:
         self._groups: dict[str, Group] = {}
         self._rounds: dict[str, list[Round]] = {}
         self._checkpoints: dict[str, int] = {}
+        self._saved_at: dict[str, datetime] = {}
         self._size_wanted = asyncio.Event()
         self._reports: asyncio.Queue[_Report] = asyncio.Queue()
 
@@ -290,6 +291,7 @@ class TrainingWorld:
 
     def _checkpoint(self, formed: Round, step: int) -> None:
         self._checkpoints[formed.training] = step
+        self._saved_at[formed.training] = self._clock.now()
         self._record(EventKind.CHECKPOINT, formed)
         self._set_checkpoint(formed)
 
@@ -318,7 +320,8 @@ class TrainingWorld:
         while True:
             report = await self._reports.get()
             namespace, _, name = report.training.partition("/")
-            status: dict[str, object] = {"lastUpdatedTime": report.at.strftime("%Y-%m-%dT%H:%M:%SZ"), "metrics": []}
+            metrics = self._checkpoint_metrics(report.training)
+            status: dict[str, object] = {"lastUpdatedTime": report.at.strftime("%Y-%m-%dT%H:%M:%SZ"), "metrics": metrics}
             if report.percentage is not None:
                 status["progressPercentage"] = report.percentage
             try:
@@ -333,6 +336,16 @@ class TrainingWorld:
                 )
             except ApiError:
                 continue
+
+    def _checkpoint_metrics(self, training: str) -> list[dict[str, str]]:
+        """Empty: it has saved none yet."""
+        if training not in self._saved_at:
+            return []
+        metrics = {
+            "checkpoint_timestamp_seconds": f"{self._saved_at[training].timestamp():.3f}",
+            "checkpoint_step": f"{self._checkpoints[training]}",
+        }
+        return [{"name": name, "value": value} for name, value in metrics.items()]
 
     def _end_steps(self, ending: Round) -> None:
         if ending.ended_at is None:

@@ -51,8 +51,8 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
 class ProcessClock:
     """`ports.Clock` of one process. Its time of day may be wrong, and no sleep ends while the process is frozen."""
 
-    def __init__(self, clock: Clock, right_from: datetime) -> None:
-        """`right_from`: when the healing begins. The time of day is right from then on."""
+    def __init__(self, clock: Clock, right_from: Callable[[], datetime]) -> None:
+        """`right_from`: when the healing begins, as far as that is known. The time of day is right from then on."""
         self._clock = clock
         self._right_from = right_from
         self._frozen_until_seconds = 0.0
@@ -61,7 +61,7 @@ class ProcessClock:
 
     def now(self) -> datetime:
         now = self._clock.now()
-        return now + timedelta(seconds=self.off_seconds) if now < self._right_from else now
+        return now + timedelta(seconds=self.off_seconds) if now < self._right_from() else now
 
     def monotonic_seconds(self) -> float:
         return self._clock.monotonic_seconds()
@@ -96,7 +96,7 @@ class ControllerProcess:
         """The replica's name."""
         self.number = number
         """Number of the replica's process."""
-        self.clock = ProcessClock(clock, evidence.healing_from)
+        self.clock = ProcessClock(clock, lambda: evidence.healing_from)
         self.restart_seconds = RESTART_SECONDS
         """From its end until the next one starts."""
         self.how = ""

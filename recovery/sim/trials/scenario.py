@@ -12,8 +12,8 @@ from msgspec import structs
 from recovery.core.model.config import ConfigSpec
 from recovery.core.policy.spec import BudgetSpec, PolicySpec
 from recovery.core.policy.validation import config_problems, problems
-from recovery.scenario.experiment import experiment_of
-from recovery.scenario.experiment_model import experiment_model
+from recovery.scenario.experiment import Experiment, experiment_of
+from recovery.scenario.experiment_model import experiment_model, named_in_model
 from recovery.scenario.input_problems import Problems
 from recovery.scenario.modelled_job import JobAdmission, Marking, PlannedRuntime, PodFailures, TrainingKind
 from recovery.scenario.readable_file import ReadableFile, read_parts
@@ -31,9 +31,17 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 """An RFC 1123 label of at most 40 characters. The other 23 are for what JobSet adds to name Jobs and pods."""
 
 
+_HEALING_OF_EXPERIMENT = "15m"
+"""If the file does not say. It is as long as the longest timeout of a policy by default, because nothing else has to
+heal."""
+_REPORTS_EVERY_SECONDS = 10.0
+
+
 class Scenario(msgspec.Struct, frozen=True):
     name: str
     plan: TrialPlan
+    experiment: Experiment | None = None
+    """What happens to a job of the plan, with the job's namespace. None: the file has no `target`."""
     warnings: tuple[str, ...] = ()
     """What a person should know before the trial runs."""
 
@@ -48,11 +56,10 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
     readable = read_parts(written.body, wrong)
     if readable is None:
         raise written.refusal(wrong.found)
-    notes: tuple[str, ...] = ()
+    experiment: Experiment | None = None
     if readable.is_experiment:
-        experiment_of(readable, wrong)
+        experiment = experiment_of(readable, wrong)
         readable = _without_chaos(readable, wrong)
-        notes = ("the chaos of an experiment is not simulated: its job runs, and nothing happens to it",)
     else:
         _check_trial(readable, wrong)
     file = readable.file
@@ -60,7 +67,9 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
     healing_seconds = _seconds(file.healing, "healing", wrong)
     size = _size(readable, (active_seconds + healing_seconds) / 3600)
     _check_size(size, free_mib, wrong)
-    jobs = _jobs(readable, wrong)
+    if experiment is not None:
+        experiment = named_in_model(experiment, file)
+    jobs = _jobs(readable, experiment, wrong)
     _check_world(readable, wrong)
     config = _config(file, wrong)
     spare_nodes = _spare_nodes(readable, jobs.plans.values(), wrong)
@@ -84,8 +93,9 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
         spare_nodes=spare_nodes,
         node_gpus=file.cluster.gpus_per_node,
         birth_settings=_birth_settings(file),
+        drills=experiment is not None,
     )
-    return Scenario(file.name, plan, (*notes, *warnings(size, free_mib)))
+    return Scenario(file.name, plan, experiment, tuple(warnings(size, free_mib)))
 
 
 def _without_chaos(experiment: ReadableFile, wrong: Problems) -> ReadableFile:
@@ -93,6 +103,8 @@ def _without_chaos(experiment: ReadableFile, wrong: Problems) -> ReadableFile:
     if wrong.is_wrong("target"):
         return replace(experiment, file=structs.replace(experiment.file, chaos=()), chaos={}, other_chaos={})
     file = experiment_model(experiment.file)
+    if "healing" not in experiment.said:
+        file = structs.replace(file, healing=_HEALING_OF_EXPERIMENT)
     jobs = experiment.jobs or {"target": file.jobs[0]}
     return replace(experiment, file=file, jobs=jobs, chaos={}, other_chaos={})
 
@@ -142,7 +154,7 @@ def _check_size(size: ScenarioSize, free_mib: float, wrong: Problems) -> None:
         )
 
 
-def _jobs(readable: ReadableFile, wrong: Problems) -> ReadJobs:
+def _jobs(readable: ReadableFile, experiment: Experiment | None, wrong: Problems) -> ReadJobs:
     jobs: dict[str, JobPlan] = {}
     unsized: set[str] = set()
     for path, each in readable.jobs.items():
@@ -168,6 +180,7 @@ def _jobs(readable: ReadableFile, wrong: Problems) -> ReadJobs:
             training=each.training,
             pod_failures=each.pod_failures,
             saves=_saves(each, path, wrong),
+            reports_every_seconds=_reports_every_seconds(each, experiment),
             policy=each.policy,
             sidecars=each.sidecars,
             marking=each.training_container,
@@ -202,6 +215,15 @@ def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
         wrong.at_least(1, job.active_deadline_seconds, f"{path}.activeDeadlineSeconds")
     if job.ttl_seconds_after_finished is not None:
         wrong.at_least(0, job.ttl_seconds_after_finished, f"{path}.ttlSecondsAfterFinished")
+
+
+def _reports_every_seconds(job: ScenarioJob, experiment: Experiment | None) -> float | None:
+    """The target reports its checkpoints if the experiment needs to know them. Its recoveries take longer then, because
+    the controller waits for its progress. None: it does not report."""
+    if experiment is None or (experiment.namespace, experiment.job) != (job.namespace, job.name):
+        return None
+    needed = experiment.limits.checkpoint_age_seconds is not None
+    return _REPORTS_EVERY_SECONDS if needed and job.runtime is not PlannedRuntime.BARE_JOBSET else None
 
 
 def _saves(job: ScenarioJob, path: str, wrong: Problems) -> Saves | None:

@@ -119,6 +119,8 @@ def _lines(evidence: TrialEvidence) -> Iterator[Line]:
     yield Line(evidence.healing_from, "healing begins: nothing breaks from now on")
     for happening in evidence.happenings:
         yield Line(happening.at, happening.sentence, happening.fault.job, mark="!")
+    for at, sentence in evidence.remarks:
+        yield Line(at, sentence, mark="!")
     for life in evidence.processes:
         yield Line(life.started_at, f"{life.actor}: process {life.process} starts")
         if life.ended_at is not None:

@@ -5,7 +5,7 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,6 +43,9 @@ trial's time."""
 STOP_SECONDS = 60.0
 """How long the controller may take to stop at the end."""
 
+Visitor = Callable[[EmbeddedCluster, VirtualClock, Callable[[str], None]], Awaitable[None]]
+"""A client that works in the cluster beside the controllers. Each sentence that it says is a line of the timeline."""
+
 
 @dataclass(frozen=True)
 class TrialOutcome:
@@ -61,11 +64,14 @@ class TrialOutcome:
     coverage: Mapping[str, int]
 
 
-def run_trial(plan: TrialPlan) -> TrialOutcome:
-    """Runs a trial to its end, in virtual time. An exception is a bug of the simulation itself."""
+def run_trial(plan: TrialPlan, visitor: Visitor | None = None) -> TrialOutcome:
+    """Runs a trial to its end, in virtual time. An exception is a bug of the simulation itself.
+
+    With a visitor the healing begins when the visitor has returned. At the end of the plan's active time it is cancelled.
+    """
     began_seconds = time.process_time()
     with _nothing_logged(), _no_collection():
-        evidence, checker_set, log, ran_seconds = run_in_virtual_time(_run(plan))
+        evidence, checker_set, log, ran_seconds = run_in_virtual_time(_run(plan, visitor))
     return TrialOutcome(
         plan=msgspec.structs.replace(plan, faults=_as_given(plan, log), rates=FaultRates()),
         evidence=evidence,
@@ -87,7 +93,7 @@ def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[TrialFault, ...]:
     return (*given, *(fault for key, fault in happened.items() if key not in known))
 
 
-async def _run(plan: TrialPlan) -> tuple[TrialEvidence, CheckerSet, TrialLog, float]:
+async def _run(plan: TrialPlan, visitor: Visitor | None) -> tuple[TrialEvidence, CheckerSet, TrialLog, float]:
     """The evidence, the checkers, the log, and how many seconds the trial ran."""
     clock = VirtualClock()
     cluster = _cluster(plan, clock)
@@ -132,6 +138,8 @@ async def _run(plan: TrialPlan) -> tuple[TrialEvidence, CheckerSet, TrialLog, fl
                     cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))
         running = [asyncio.create_task(replica.run()) for replica in replicas]
         FaultInjector(plan, cluster, replicas, clock, log).begin()
+        if visitor is not None:
+            await _visited(visitor, cluster, clock, evidence)
         await clock.sleep((evidence.ends_at - clock.now()).total_seconds())
         for replica in replicas:
             if replica.process is not None:
@@ -147,6 +155,22 @@ async def _run(plan: TrialPlan) -> tuple[TrialEvidence, CheckerSet, TrialLog, fl
                 task.result()
         checker_set.ended()
     return evidence, checker_set, log, clock.monotonic_seconds()
+
+
+async def _visited(visitor: Visitor, cluster: EmbeddedCluster, clock: VirtualClock, evidence: TrialEvidence) -> None:
+    """Returns with the visitor, and begins the healing then."""
+
+    def say(sentence: str) -> None:
+        evidence.remarks.append((clock.now(), sentence))
+
+    task = asyncio.ensure_future(visitor(cluster, clock, say))
+    await asyncio.wait({task}, timeout=evidence.plan.active_seconds)
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+    evidence.healing_from = clock.now()
+    evidence.ends_at = evidence.healing_from + timedelta(seconds=evidence.plan.healing_seconds)
 
 
 def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:

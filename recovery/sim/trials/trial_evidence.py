@@ -94,6 +94,8 @@ class TrialEvidence:
     requests: list[RequestRecord] = field(default_factory=list)
     """Requests of controller processes, including reads and those for Leases, without watches."""
     happenings: list[Happening] = field(default_factory=list)
+    remarks: list[tuple[datetime, str]] = field(default_factory=list)
+    """What a visitor of the trial has said, and when."""
     failed_reconciles: list[FailedReconcile] = field(default_factory=list)
     processes: list[ProcessLife] = field(default_factory=list)
     rounds: Callable[[str], Sequence[Round]] = lambda training: ()
