@@ -42,7 +42,7 @@ from recovery.scenario.strict_input import BadInputError
 
 WATCHED_EVERY_SECONDS = 1.0
 AWAITED_EVERY_SECONDS = 0.2
-"""While an entry waits for a phase, which may last for less than a second."""
+"""While an entry waits for a phase, which may last for less than a second, or for pods."""
 REPEAT_SECONDS_MAX = 30 * 60.0
 READY_AGAIN_SECONDS_MAX = 10 * 60.0
 READY_AGAIN_EVERY_SECONDS = 5.0
@@ -86,6 +86,8 @@ class _Progress(msgspec.Struct):
     begun_seconds: float
     acted_seconds: float
     strikes: list[Strike]
+    unfit: dict[str, str] = msgspec.field(default_factory=dict)
+    """Why an entry that is due waits for other pods, by path."""
     phase: str = ""
 
 
@@ -194,7 +196,7 @@ class ChaosRun:
         await clock.sleep(first[0].chaos.at_seconds or 0.0)
         await self._act(progress, first)
         while True:
-            awaits = any(each.during is not None for each in progress.pending)
+            awaits = any(each.during is not None or each.path in progress.unfit for each in progress.pending)
             await clock.sleep(AWAITED_EVERY_SECONDS if awaits else WATCHED_EVERY_SECONDS)
             case = await self._watched(progress)
             if case is not None:
@@ -217,13 +219,32 @@ class ChaosRun:
         if len(mine) < len(found) or self._is_over(progress, mine):
             return judge(drill.spec, drill.uid, progress.number, found, self._tools.clock.now())
         due = [each for each in progress.pending if self._is_due(each, progress, mine, ledger)]
-        if due:
-            progress.pending = [each for each in progress.pending if each not in due]
-            members = await self._tools.probe.members()
-            strikes = [self._aimed(each, progress.number, members) for each in due]
+        if due and (strikes := self._fitting(due, progress, mine, await self._tools.probe.members())):
+            struck = [strike.chaos for strike in strikes]
+            progress.pending = [each for each in progress.pending if each not in struck]
             await self._name(progress, strikes)
             await self._act(progress, strikes)
         return None
+
+    def _fitting(
+        self,
+        due: Sequence[ExperimentChaos],
+        progress: _Progress,
+        mine: Sequence[Incident],
+        members: Sequence[JobMember],
+    ) -> list[Strike]:
+        """The entries that fit the pods that exist. The others wait while the job recovers, because all its pods may be
+        on their way down, or not yet on a node. Raises RunStoppedError if one does not fit a job that has recovered."""
+        recovers = len(mine) < self._experiment.hypothesis.incidents or any(each.closing is None for each in mine)
+        found = []
+        for each in due:
+            try:
+                found.append(aimed(self._experiment, each, progress.number, members))
+            except BadInputError as error:
+                if not recovers:
+                    raise RunStoppedError(Reason.DRILL_ACT_FAILED, str(error)) from error
+                progress.unfit[each.path] = str(error)
+        return found
 
     def _is_over(self, progress: _Progress, mine: Sequence[Incident]) -> bool:
         """Raises RunStoppedError if an entry waits for a phase that will not come."""
@@ -236,7 +257,8 @@ class ChaosRun:
             return False
         waiting = next((each for each in progress.pending if each.during is not None), None)
         if waiting is not None:
-            why = f"{waiting.path}: the incident was not seen in phase {waiting.during} before it closed"
+            never = f"{waiting.path}: the incident was not seen in phase {waiting.during} before it closed"
+            why = progress.unfit.get(waiting.path, never)
             raise RunStoppedError(Reason.DRILL_ACT_FAILED, why)
         if progress.pending:
             return False

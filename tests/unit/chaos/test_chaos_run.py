@@ -8,7 +8,7 @@ from recovery.core.model.reason import Reason
 from recovery.ports import PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, ApiRequest, ForbiddenError, TryLaterError
 from recovery.sim.api.client import ModelClient
 from recovery.sim.virtual_time import virtual_time
-from tests.unit.chaos.world import FILE, ON_NODES, POD_KILL, ChaosWorld, SendsFirst, add_group
+from tests.unit.chaos.world import FILE, ON_NODES, POD_KILL, RANKS, ChaosWorld, SendsFirst, add_group
 
 EVICT = FILE + "chaos:\n- {kind: PodChaos, action: pod-evict, mode: one}\n"
 
@@ -143,6 +143,27 @@ async def test_a_later_entry_selects_from_the_pods_that_exist_then() -> None:
     assert case.verdict is DrillVerdict.PASSED
     assert case.incidents == ("inc-1", "inc-2"), "a closed one comes from its record"
     assert world.clock.monotonic_seconds() < 60
+
+
+@virtual_time
+async def test_a_later_entry_waits_for_pods_while_the_job_recovers() -> None:
+    """At its moment all pods of the group may be on their way down."""
+    world = ChaosWorld()
+    later = "- {kind: PodChaos, action: pod-kill, mode: one, at: 2s}\n"
+    async with world.running():
+        outcome = await world.run(POD_KILL.replace("mode: one", "mode: all") + later)
+    assert outcome.reason is Reason.DRILL_DONE, outcome
+    assert [pod.repeat for pod in world.drill().spec.pods] == [1] * (RANKS + 1)
+
+
+@virtual_time
+async def test_a_later_entry_that_does_not_fit_a_job_that_has_recovered_ends_the_run() -> None:
+    world = ChaosWorld()
+    later = "- {kind: PodChaos, action: pod-kill, mode: one, selector: {indexes: [9]}, at: 30s}\n"
+    async with world.running():
+        outcome = await world.run(POD_KILL + later)
+    assert_ended(world, outcome, Reason.DRILL_ACT_FAILED)
+    assert "chaos[1].selector.indexes: 9" in outcome.message
 
 
 @virtual_time

@@ -19,6 +19,7 @@ from recovery.sim.trials.checkers.controller_writes import (
 )
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.checkers.deadlines import DeadlineHolds
+from recovery.sim.trials.checkers.drills import DrillNamed, DrillTakenBack
 from recovery.sim.trials.checkers.failed_jobs import FailedStaysFailed
 from recovery.sim.trials.checkers.fleet_totals import FleetTotalsFold
 from recovery.sim.trials.checkers.installations import YoungerLeaseHolds
@@ -96,6 +97,8 @@ _RULES: tuple[type[CheckerRule], ...] = (
     ConvergesAfterHealing,
     LostTimeBooked,
     StandingConfirmed,
+    DrillNamed,
+    DrillTakenBack,
 )
 
 ALL: tuple[Callable[[TrialEvidence], Checker], ...] = _RULES
