@@ -5,7 +5,7 @@ and each side of it kills the process there and starts it again. This is exhaust
 seeds cover several stops.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -200,8 +200,12 @@ CANONICAL: Mapping[str, TrialPlan] = {
 
 def every_stop(incident: str) -> Iterator[StoppedTrial]:
     """The trial without a stop, then one trial for each write and each side of it."""
-    plan = CANONICAL[incident]
-    whole = run_trial(plan)
+    yield from stops_of(incident, CANONICAL[incident], run_trial)
+
+
+def stops_of(incident: str, plan: TrialPlan, run: Callable[[TrialPlan], TrialOutcome]) -> Iterator[StoppedTrial]:
+    """The same for any plan. `run`: runs the trial, perhaps with a visitor."""
+    whole = run(plan)
     yield StoppedTrial(incident, None, whole)
     writes = [
         (record.actor, record.number)
@@ -211,5 +215,5 @@ def every_stop(incident: str) -> Iterator[StoppedTrial]:
     for actor, number in writes:
         for kind in (FaultKind.PROCESS_KILL, FaultKind.PROCESS_KILL_AFTER):
             stop = TrialFault(FaultKey(actor, number, kind), RESTART_SECONDS)
-            stopped = run_trial(replace(plan, faults=(*plan.faults, stop)))
+            stopped = run(replace(plan, faults=(*plan.faults, stop)))
             yield StoppedTrial(incident, stop.key, stopped)
