@@ -9,7 +9,7 @@ from datetime import datetime
 from recovery.core.diagnosis.classify import Disruption
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.model.drill import DrillFacts, DrillRef, NamedPod
-from recovery.core.model.facts import Snapshot
+from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger
 
 
@@ -54,10 +54,29 @@ def _naming(snapshot: Snapshot, root: Evidence, now: datetime) -> tuple[DrillFac
         return None
     order = sorted(snapshot.drills, key=lambda each: (each.spec.end is None, each.created_at, each.uid), reverse=True)
     for drill in order:
-        named = drill.names(root.pod.uid, now)
+        named = _replaced(drill, snapshot, root.pod, now) if root.inferred else drill.names(root.pod.uid, now)
         if named is not None:
             return drill, named
     return None
+
+
+def _replaced(drill: DrillFacts, snapshot: Snapshot, replacement: PodFacts, now: datetime) -> NamedPod | None:
+    """The pod of the drill that the replacement stands for. No controller led when it was lost, and it is gone by now,
+    so only its name shows which rank it was. Only the newest repeat counts: pods of earlier ones were lost before."""
+    if replacement.created_at < drill.created_at.replace(microsecond=0):
+        return None
+    present = {pod.uid for pod in snapshot.pods if pod.gone_at is None}
+    rank = f"{replacement.job_name}-{replacement.index}-"
+    named = [each for each in drill.spec.pods[: drill.status.named] if drill.names(each.pod_uid, now) is not None]
+    newest = max((each.repeat for each in named), default=0)
+    return next(
+        (
+            each
+            for each in named
+            if each.repeat == newest and each.pod.startswith(rank) and each.pod_uid not in present
+        ),
+        None,
+    )
 
 
 def last_failure_ended_at(ledger: Ledger) -> datetime | None:
