@@ -54,7 +54,9 @@ def simulate_scenario(path: Path, *, shrinking: bool, coverage: bool) -> NoRetur
         print_error(f"warning: {path}: {warning}")
     replay = f"recovery simulate --scenario {shlex.quote(str(path))}"
     if scenario.experiment is not None:
-        sys.exit(_simulate_experiment(scenario.plan, scenario.experiment, replay, shrinking=shrinking, coverage=coverage))
+        sys.exit(
+            _simulate_experiment(scenario.plan, scenario.experiment, replay, shrinking=shrinking, coverage=coverage)
+        )
     _end(lambda: _simulate_plan(scenario.plan, replay, shrinking=shrinking, coverage=coverage))
 
 

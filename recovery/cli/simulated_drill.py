@@ -50,7 +50,7 @@ class SimulatedDrill:
         labels = {DRILLS_LABEL: DRILLS_ALLOWED}
         with cluster.server.acting(USER):
             cluster.server.create(NAMESPACES, {"metadata": {"name": self.key.namespace, "labels": labels}})
-        entropy = random.Random(f"drill {self._experiment.seed}")
+        entropy = random.Random(f"drill {self._experiment.seed}")  # noqa: S311 - the same file gives the same trial
         api = KubeApiClient(self._client(cluster), clock=clock, entropy=entropy)
         probe = StatusProbe(api, clock, self.key)
         tools = ChaosTools(api, clock, entropy, KubeletProcessKiller(cluster), probe)

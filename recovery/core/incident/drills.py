@@ -70,11 +70,7 @@ def _replaced(drill: DrillFacts, snapshot: Snapshot, replacement: PodFacts, now:
     named = [each for each in drill.spec.pods[: drill.status.named] if drill.names(each.pod_uid, now) is not None]
     newest = max((each.repeat for each in named), default=0)
     return next(
-        (
-            each
-            for each in named
-            if each.repeat == newest and each.pod.startswith(rank) and each.pod_uid not in present
-        ),
+        (each for each in named if each.repeat == newest and each.pod.startswith(rank) and each.pod_uid not in present),
         None,
     )
 

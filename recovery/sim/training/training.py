@@ -320,8 +320,8 @@ class TrainingWorld:
         while True:
             report = await self._reports.get()
             namespace, _, name = report.training.partition("/")
-            metrics = self._checkpoint_metrics(report.training)
-            status: dict[str, object] = {"lastUpdatedTime": report.at.strftime("%Y-%m-%dT%H:%M:%SZ"), "metrics": metrics}
+            at, metrics = report.at.strftime("%Y-%m-%dT%H:%M:%SZ"), self._checkpoint_metrics(report.training)
+            status: dict[str, object] = {"lastUpdatedTime": at, "metrics": metrics}
             if report.percentage is not None:
                 status["progressPercentage"] = report.percentage
             try:

@@ -67,7 +67,7 @@ class TrialOutcome:
 def run_trial(plan: TrialPlan, visitor: Visitor | None = None) -> TrialOutcome:
     """Runs a trial to its end, in virtual time. An exception is a bug of the simulation itself.
 
-    With a visitor the healing begins when the visitor has returned. At the end of the plan's active time it is cancelled.
+    With a visitor the healing begins when that has returned. At the end of the plan's active time it is cancelled.
     """
     began_seconds = time.process_time()
     with _nothing_logged(), _no_collection():

@@ -410,15 +410,38 @@ def test_an_elastic_group_loses_a_rack_goes_on_and_grows_back() -> None:
     assert [formed.size for formed in outcome.evidence.rounds("team-a/llm")] == [8, 4, 4, 8]
 
 
-@pytest.mark.parametrize("path", sorted((EXAMPLES.parent / "chaos").glob("*.yaml")), ids=lambda path: path.stem)
-def test_an_experiment_is_a_trial_of_its_job_without_chaos(path: Path) -> None:
-    """The simulator says so, because a person could take the quiet trial for a passed drill."""
-    scenario = read_scenario(path.read_text(encoding="utf-8"))
+def test_an_experiment_is_run_on_a_job_that_stands_in_for_its_target() -> None:
+    scenario = read_scenario(
+        "{name: x, target: {job: research/llm}, chaos: [{kind: PodChaos, action: pod-kill, mode: one}]}"
+    )
     assert [(str(job), job.runtime, job.pods, job.policy) for job in scenario.plan.jobs] == [
         ("research/llm", PlannedRuntime.JOINED, 8, {"mode": "Enforce"})
     ]
-    assert scenario.plan.faults == ()
-    assert any("the chaos of an experiment is not simulated" in warning for warning in scenario.warnings)
+    assert (scenario.plan.faults, scenario.plan.drills, scenario.plan.healing_seconds) == ((), True, 900.0)
+    assert scenario.experiment is not None
+    assert (scenario.experiment.namespace, scenario.experiment.job) == ("research", "llm")
+
+
+def test_an_experiment_gets_the_namespace_of_the_modelled_job() -> None:
+    scenario = read_scenario("""
+        name: x
+        target: {job: llm}
+        healing: 1h
+        jobs: [{name: eval}, {name: llm, namespace: research}]
+        chaos: [{kind: PodChaos, action: pod-kill, mode: one}]
+    """)
+    assert scenario.experiment is not None
+    assert (scenario.experiment.namespace, scenario.plan.healing_seconds) == ("research", 3600.0)
+
+
+def test_the_target_reports_its_checkpoints_if_the_experiment_limits_their_age() -> None:
+    text = "{name: x, target: {job: llm}, chaos: [{kind: PodChaos, action: pod-kill, mode: one}]%s}"
+    reports = [
+        read_scenario(text % more).plan.jobs[0].reports_every_seconds
+        for more in ("", ", limits: {nodes: 1}", ", limits: {checkpointAge: 30m}")
+    ]
+    assert reports[:2] == [None, None]
+    assert reports[2] is not None
 
 
 def test_an_experiment_can_describe_the_modelled_cluster() -> None:

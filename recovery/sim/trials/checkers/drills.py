@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.drill.node_marks import CORDON_MANAGER, parsed_mark
-from recovery.core.model.drill import DRILL_CONDITION_TYPE, NODE_MARK_ANNOTATION, DrillFacts
+from recovery.core.model.drill import DRILL_CONDITION_TYPE, NODE_MARK_ANNOTATION, DrillFacts, NodeMark
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import AttemptAction, Incident
 from recovery.core.model.reason import Reason
@@ -162,16 +162,17 @@ class DrillTakenBack(CheckerRule):
             self._changed[name] &= now
         yield from ()
 
+    def _is_late(self, mark: NodeMark, at: datetime) -> bool:
+        return not mark.condition and self.world.undisturbed.seconds(mark.expires_at, at) > self.LATE_AFTER_SECONDS
+
     def ended(self) -> Iterator[Violation]:
         at = self.evidence.ends_at
         for name, node in self.world.nodes.items():
             annotations = node["metadata"].get("annotations") or {}
             mark = parsed_mark(annotations.get(NODE_MARK_ANNOTATION))
             drill = self._drills.get(mark.uid) if mark is not None else None
-            closed = drill is None or drill.spec.end is not None
-            if mark is not None and not closed:
-                if mark.condition or self.world.undisturbed.seconds(mark.expires_at, at) <= self.LATE_AFTER_SECONDS:
-                    continue
+            if mark is not None and drill is not None and drill.spec.end is None and not self._is_late(mark, at):
+                continue
             left = [NODE_MARK_ANNOTATION] if NODE_MARK_ANNOTATION in annotations else []
             left += sorted(self._changed.get(name, ()))
             left += [DRILL_CONDITION_TYPE] if is_true(node, DRILL_CONDITION_TYPE) is not None else []

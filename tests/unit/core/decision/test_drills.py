@@ -154,6 +154,36 @@ def test_a_named_pod_whose_job_fails_before_the_restart_is_a_drill() -> None:
     assert (len(controller.incident.attempts), controller.incident.charged) == (1, False)
 
 
+def unseen(*drills: DrillFacts) -> World:
+    """Pod 3 is lost while no controller leads. The next one sees only the pod that has replaced it."""
+    return with_drills(training().pod_gone(3, 0).replaced(3, 1).controller_restarted(), *drills)
+
+
+def test_a_named_pod_that_was_gone_before_a_controller_led_is_known_by_its_replacement() -> None:
+    controller = Controller()
+    controller.reconcile(unseen(drill(named(training(), 3))), 20)
+    assert (controller.incident.drill, controller.incident.charged) == (REF, False)
+    assert len(controller.triggers) == 1
+
+
+NOT_REPLACED = {
+    "another rank": drill(named(training(), 2)),
+    "not acknowledged": drill(named(training(), 3), acknowledged=0),
+    "created after the replacement": drill(named(training(), 3), created=5),
+    "a pod of the repeat before": drill(named(training(), 3), named(training(), 1, 2, repeat=2)),
+    "a pod that is still there": drill(
+        msgspec.structs.replace(named(training(), 3), pod_uid=named(training(), 1).pod_uid)
+    ),
+}
+
+
+@pytest.mark.parametrize("found", NOT_REPLACED.values(), ids=NOT_REPLACED)
+def test_a_replacement_of_any_other_pod_is_an_ordinary_failure(found: DrillFacts) -> None:
+    controller = Controller()
+    controller.reconcile(unseen(found), 20)
+    assert (controller.incident.drill, controller.incident.charged) == (None, True)
+
+
 def test_totals_book_it_under_a_class_of_its_own() -> None:
     controller = Controller()
     lost = drilled(3).pod_failed(3, KILLED, 0)
