@@ -19,12 +19,11 @@ from recovery.chaos.abort import abort, read_drills
 from recovery.chaos.chaos_run import ChaosRun, Note, RunOutcome
 from recovery.chaos.drill_record import drill_name
 from recovery.chaos.junit import junit_xml
-from recovery.chaos.marked_nodes import LeftOver
 from recovery.chaos.run_plan import RunPlan, plan_lines, planned
 from recovery.chaos.tools import ChaosRefusedError, ChaosTools, ProcessKiller
 from recovery.cli.arguments import ServerOptions
 from recovery.cli.chaos_probe import StatusProbe
-from recovery.cli.chaos_report import EXIT_CODES, case_lines, drill_lines, drills_data, outcome_data
+from recovery.cli.chaos_report import EXIT_CODES, case_lines, drill_lines, drills_data, left_words, outcome_data
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import ChaosOutput, DrillsOutput, print_data, printable
@@ -227,11 +226,7 @@ def _print_outcome(outcome: RunOutcome, experiment: Experiment, key: GroupKey, o
     ):  # whose message is that of the verdict
         print_error(error_words(outcome.error))
     for left in outcome.left_over:
-        print_error(f"{_left_words(left)}; run {abort_command(key.namespace, outcome.drill)}")
-
-
-def _left_words(left: LeftOver) -> str:
-    return f"node {left.node} is not as it was: {left.why}" if left.node else left.why
+        print_error(f"{left_words(left)}; run {abort_command(key.namespace, outcome.drill)}")
 
 
 def _exit_code(outcome: RunOutcome) -> int:
@@ -280,7 +275,7 @@ async def _abort(server: ServerOptions, namespace: str | None, name: str | None)
     for node in done.freed:
         print(f"node {node}: put back", flush=True)
     for left in done.left_over:
-        print_error(_left_words(left))
+        print_error(left_words(left))
     if done.left_over:
         return EXIT_FAILURE
     if name is not None and not done.known:

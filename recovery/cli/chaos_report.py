@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from recovery.chaos.chaos_run import RunOutcome
+from recovery.chaos.marked_nodes import LeftOver
 from recovery.cli.formatting import age, aligned
 from recovery.core.drill.acceptance import runs
 from recovery.core.model.drill import DrillCase, DrillFacts, DrillVerdict
@@ -55,6 +56,11 @@ def _step_words(case: DrillCase) -> str:
     if case.resumed_step is None:
         return ""
     return f"{case.resumed_step}" + ("" if case.lost_steps is None else f" ({case.lost_steps} repeated)")
+
+
+def left_words(left: LeftOver) -> str:
+    """What could not be taken back."""
+    return f"node {left.node} is not as it was: {left.why}" if left.node else left.why
 
 
 def outcome_data(outcome: RunOutcome, experiment: str, job: str) -> dict[str, Any]:

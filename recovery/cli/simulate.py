@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from recovery.cli.chaos_report import EXIT_CODES, case_lines
+from recovery.cli.chaos_report import EXIT_CODES, case_lines, left_words
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import aligned, printable
 from recovery.cli.simulated_drill import SimulatedDrill
@@ -103,6 +103,8 @@ def _print_drill(drill: SimulatedDrill) -> int:
     if outcome.interrupted:
         print_error("duration was over before the experiment had ended; say a longer one")
     _print([f"{outcome.verdict}: {outcome.verdict_message}"])
+    for left in outcome.left_over:
+        print_error(left_words(left))
     return EXIT_USAGE if outcome.left_over else EXIT_CODES[outcome.verdict]
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from recovery.chaos.abort import abort
 from recovery.cli.simulated_drill import SimulatedDrill
-from recovery.core.model.drill import Verdict
+from recovery.core.model.drill import DrillVerdict
 from recovery.core.model.reason import Reason
-from recovery.ports import RECOVERY_DRILLS, RECOVERY_INCIDENTS
+from recovery.ports import NODES, RECOVERY_DRILLS, RECOVERY_INCIDENTS
 from recovery.scenario.experiment import Experiment
 from recovery.sim.api.client import ModelClient
 from recovery.sim.cluster import EmbeddedCluster
@@ -71,7 +71,7 @@ def stopped(name: str, number: int, *, applied: bool, dies: bool) -> tuple[Drill
 def writes_of(name: str) -> int:
     """How many writes the client makes: the drill, the names, marks and acts of its entries, the undo, the end."""
     found, count = stopped(name, 0, applied=False, dies=True)
-    assert (found.outcome.verdict, found.broken, found.nodes) == (Verdict.PASSED, [], found.nodes_before)
+    assert (found.outcome.verdict, found.broken, found.nodes) == (DrillVerdict.PASSED, [], found.nodes_before)
     assert count >= 6
     return count
 
@@ -98,3 +98,23 @@ def test_an_interruption_at_any_write_leaves_nothing_behind(name: str, applied: 
         assert found.outcome.reason is Reason.DRILL_INTERRUPTED or number == last, f"write {number}"
         assert len(found.ended_drills()) == 1, f"write {number}"
         assert found.charges() == 0, f"write {number}"
+
+
+def test_the_leader_takes_back_what_a_client_that_died_has_done_to_a_node() -> None:
+    """No one runs `recovery chaos abort`. The drill is over after three quarters of an hour."""
+    plan, experiment = example("cordon-and-evict-rank-0")
+
+    def die() -> None:
+        raise _ClientDiedError
+
+    async def visit(cluster: EmbeddedCluster, clock: VirtualClock, drill: SimulatedDrill) -> None:
+        task = asyncio.create_task(drill(cluster, clock, lambda _: None))
+        await asyncio.wait({task})
+        assert isinstance(task.exception(), _ClientDiedError)
+        assert any(node["spec"].get("unschedulable") for node in cluster.server.objects(NODES))
+        await clock.sleep(50 * 60)
+
+    found = run(plan, experiment, lambda cluster: Writes(cluster.server, 4, die, applied=True), visit)
+    assert (found.broken, found.nodes) == ([], found.nodes_before)
+    [drill] = found.server.objects(RECOVERY_DRILLS)
+    assert (drill["status"]["verdict"], found.charges()) == ("Aborted", 0)

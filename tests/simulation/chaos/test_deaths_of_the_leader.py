@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from recovery.core.model.drill import Verdict
+from recovery.core.model.drill import DrillVerdict
 from recovery.ports import LEASES, RECOVERY_DRILLS, RECOVERY_INCIDENTS
 from recovery.sim.trials.exhaustive import RESTART_SECONDS, StoppedTrial, stops_of
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
@@ -24,7 +24,7 @@ def assert_is_the_drill(found: DrillTrial, what: object) -> None:
     assert found.broken == [], what
     [record] = found.server.objects(RECOVERY_INCIDENTS)
     assert record["spec"]["drill"]["name"] == found.outcome.drill, what
-    assert (found.outcome.verdict, found.charges()) == (Verdict.PASSED, 0), what
+    assert (found.outcome.verdict, found.charges()) == (DrillVerdict.PASSED, 0), what
 
 
 def answers(found: DrillTrial) -> list[FaultKey]:

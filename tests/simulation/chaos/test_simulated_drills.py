@@ -4,20 +4,20 @@ from collections.abc import Mapping
 
 import pytest
 
-from recovery.core.model.drill import Verdict
+from recovery.core.model.drill import DrillVerdict
 from recovery.core.model.reason import Reason
 from recovery.ports import RECOVERY_INCIDENTS
 from tests.simulation.chaos.simulated import EXAMPLES, JOB, POD_KILL, SMALL, simulated
 
-VERDICTS: Mapping[str, tuple[Verdict, str]] = {
-    "cordon-and-evict-rank-0": (Verdict.PASSED, "recovered"),
-    "health-agent-mark": (Verdict.PASSED, "no incident"),
-    "kill-while-pods-go-down": (Verdict.PASSED, "recovered"),
-    "kill-while-they-meet": (Verdict.PASSED, "recovered"),
-    "one-percent": (Verdict.PASSED, "recovered"),
-    "one-pod": (Verdict.INCONCLUSIVE, "no agent reports training steps"),
-    "pod-that-will-not-terminate": (Verdict.PASSED, "recovered"),
-    "two-faults-5s-apart": (Verdict.PASSED, "recovered"),
+VERDICTS: Mapping[str, tuple[DrillVerdict, str]] = {
+    "cordon-and-evict-rank-0": (DrillVerdict.PASSED, "recovered"),
+    "health-agent-mark": (DrillVerdict.PASSED, "no incident"),
+    "kill-while-pods-go-down": (DrillVerdict.PASSED, "recovered"),
+    "kill-while-they-meet": (DrillVerdict.PASSED, "recovered"),
+    "one-percent": (DrillVerdict.PASSED, "recovered"),
+    "one-pod": (DrillVerdict.INCONCLUSIVE, "no agent reports training steps"),
+    "pod-that-will-not-terminate": (DrillVerdict.PASSED, "recovered"),
+    "two-faults-5s-apart": (DrillVerdict.PASSED, "recovered"),
 }
 CORDON = "{kind: PhysicalMachineChaos, action: cordon, mode: one}"
 
@@ -38,17 +38,19 @@ def test_an_example_ends_in_the_simulator_as_its_comment_says(name: str) -> None
 @pytest.mark.parametrize(
     ("entries", "more", "verdict", "reason"),
     [
-        (POD_KILL, "", Verdict.PASSED, Reason.DRILL_DONE),
-        (POD_KILL.replace("pod-kill", "process-kill"), "", Verdict.PASSED, Reason.DRILL_DONE),
-        (POD_KILL, "repeat: 3\n", Verdict.PASSED, Reason.DRILL_DONE),
-        (POD_KILL, "hypothesis: {incidents: 0}\n", Verdict.FAILED, Reason.DRILL_DONE),
-        (POD_KILL, "slo: {recovery: 1s}\n", Verdict.FAILED, Reason.DRILL_TOO_SLOW),
-        (POD_KILL, "slo: {idleGpuSeconds: 1}\n", Verdict.FAILED, Reason.DRILL_TOO_COSTLY),
-        (f"chaos: [{CORDON}]\n", "slo: {recovery: 10s}\n", Verdict.FAILED, Reason.DRILL_DONE),
+        (POD_KILL, "", DrillVerdict.PASSED, Reason.DRILL_DONE),
+        (POD_KILL.replace("pod-kill", "process-kill"), "", DrillVerdict.PASSED, Reason.DRILL_DONE),
+        (POD_KILL, "repeat: 3\n", DrillVerdict.PASSED, Reason.DRILL_DONE),
+        (POD_KILL, "hypothesis: {incidents: 0}\n", DrillVerdict.FAILED, Reason.DRILL_DONE),
+        (POD_KILL, "slo: {recovery: 1s}\n", DrillVerdict.FAILED, Reason.DRILL_TOO_SLOW),
+        (POD_KILL, "slo: {idleGpuSeconds: 1}\n", DrillVerdict.FAILED, Reason.DRILL_TOO_COSTLY),
+        (f"chaos: [{CORDON}]\n", "slo: {recovery: 10s}\n", DrillVerdict.FAILED, Reason.DRILL_DONE),
     ],
     ids=["pod-kill", "process-kill", "three times", "no incident expected", "too slow", "too costly", "no incident"],
 )
-def test_the_verdict_is_that_of_the_expectations(entries: str, more: str, verdict: Verdict, reason: Reason) -> None:
+def test_the_verdict_is_that_of_the_expectations(
+    entries: str, more: str, verdict: DrillVerdict, reason: Reason
+) -> None:
     done = simulated(SMALL + entries + more)
     assert (done.outcome.verdict, done.outcome.reason, done.broken) == (verdict, reason, []), done.outcome
 
@@ -58,7 +60,7 @@ def test_an_objective_that_is_too_strict_fails_the_drill_and_frees_its_node(slo:
     evicts = "{kind: PodChaos, action: pod-evict, mode: one, selector: {indexes: [0]}, at: 2s}"
     cordons = CORDON.replace("mode: one", "mode: one, selector: {indexes: [0]}")
     done = simulated(f"{SMALL}chaos: [{cordons}, {evicts}]\nslo: {{{slo}}}\n")
-    assert (done.outcome.verdict, done.broken) == (Verdict.FAILED, [])
+    assert (done.outcome.verdict, done.broken) == (DrillVerdict.FAILED, [])
     assert done.nodes == done.nodes_before
 
 
@@ -72,7 +74,7 @@ def test_a_drill_that_is_refused_does_nothing_and_says_why() -> None:
 def test_a_drill_that_is_not_over_in_time_is_interrupted_and_leaves_nothing() -> None:
     text = f"{SMALL}duration: 3m\nchaos: [{CORDON}]\nhypothesis: {{incidents: 0}}\nslo: {{recovery: 5m}}\n"
     done = simulated(text)
-    assert (done.outcome.verdict, done.outcome.interrupted, done.broken) == (Verdict.ABORTED, True, [])
+    assert (done.outcome.verdict, done.outcome.interrupted, done.broken) == (DrillVerdict.ABORTED, True, [])
     assert done.nodes == done.nodes_before
 
 
@@ -80,7 +82,7 @@ def test_the_experiment_begins_only_when_the_job_trains() -> None:
     """The job waits for its user, and its pods for their image."""
     jobs = "{name: llm, namespace: research, pods: 2, policy: {mode: Enforce}, admission: by-user, admittedAfter: 2m}"
     done = simulated(f"{JOB}healing: 5m\njobs: [{jobs}]\n{POD_KILL}")
-    assert (done.outcome.verdict, done.broken) == (Verdict.PASSED, [])
+    assert (done.outcome.verdict, done.broken) == (DrillVerdict.PASSED, [])
     [record] = done.server.objects(RECOVERY_INCIDENTS)
     assert record["spec"]["drill"]["name"] == done.outcome.drill
 

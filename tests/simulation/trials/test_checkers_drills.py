@@ -7,10 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from recovery.core.drill.node_marks import CORDON_MANAGER
-from recovery.core.model.drill import NODE_MARK_ANNOTATION, DrillRef, NodeMark
+from recovery.core.model.drill import NODE_MARK_ANNOTATION, DrillRef, MarkedTaint, NodeMark
 from recovery.core.model.ledger import Ledger
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS, RECOVERY_DRILLS
 from recovery.sim.trials.checkers.drills import DrillNamed, DrillTakenBack
+from recovery.sim.trials.checkers.node_writes import ForeignKept
 from tests.simulation.trials.checker_case import CONTROLLER, Case, at, by_hand, opened, restarted, stamp, with_incident
 
 REF = DrillRef("lose-a-rank", "drill-1")
@@ -116,7 +117,7 @@ def marked(*, condition: bool = False) -> dict[str, Any]:
     return {"annotations": {NODE_MARK_ANNOTATION: msgspec.json.encode(mark).decode()}}
 
 
-ENDED = {"end": {"at": stamp(1500), "reason": "DrillDone"}}
+ENDED: dict[str, Any] = {"end": {"at": stamp(1500), "reason": "DrillDone"}}
 LEFT = {
     "mark": {"metadata": marked()},
     "cordon": {"spec": {"unschedulable": True}},
@@ -156,6 +157,24 @@ def test_the_mark_of_a_client_that_died_is_found_once_its_time_is_over(
     }
     case.put(NODES, "node-1", {"metadata": metadata}, by=CORDON_MANAGER)
     assert len(case.end()) == found
+
+
+@pytest.mark.parametrize(("taken_at", "by_drill", "found"), [(3001, True, 0), (2999, True, 2), (3001, False, 1)])
+def test_a_controller_takes_back_only_what_a_drill_has_done_and_after_its_time(
+    taken_at: float, by_drill: bool, found: int
+) -> None:
+    case = Case(ForeignKept)
+    mark = NodeMark("team-a", "lose-a-rank", "drill-1", at(3000), cordon=True, taint=MarkedTaint(**TAINT))
+    annotations = {NODE_MARK_ANNOTATION: msgspec.json.encode(mark).decode()}
+    case.put(NODES, "node-1", {"spec": {}})
+    case.put(NODES, "node-1", {"spec": {"unschedulable": True}}, by=CORDON_MANAGER if by_drill else "user")
+    case.put(
+        NODES, "node-1", {"spec": {"taints": [TAINT]}, "metadata": {"annotations": annotations}}, by=CORDON_MANAGER
+    )
+    case.now = taken_at
+    freed = {"spec": {"taints": [], "unschedulable": False}, "metadata": {"annotations": {}}}
+    case.put(NODES, "node-1", freed, by=CONTROLLER)
+    assert len(case.found) == found
 
 
 def test_pods_of_trials_without_drills_are_not_judged() -> None:

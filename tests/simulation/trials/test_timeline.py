@@ -33,6 +33,12 @@ def test_moments(seconds: float, text: str) -> None:
     assert offset(timedelta(seconds=seconds)) == text
 
 
+def test_what_a_visitor_says_is_marked_as_a_fault() -> None:
+    story = Story()
+    story.evidence.remarks.append((at(60), "drill: pod-kill: llm-node-0-1"))
+    assert timeline(story.evidence) == ["! +00:01:00.000  drill: pod-kill: llm-node-0-1", HEALING]
+
+
 def test_a_recovery() -> None:
     story = Story()
     story.process(0)

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from recovery.core.drill.node_marks import CORDON_MANAGER, parsed_mark
 from recovery.core.model.annotations import NVSENTINEL_CORDON_ANNOTATION, RELEASE_ANNOTATION, STATE_TAINTS
+from recovery.core.model.drill import NODE_MARK_ANNOTATION, NodeMark
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, Quarantined
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
 from recovery.sim.api.kinds.kind import Body
@@ -139,7 +141,8 @@ class QuarantinePermitted(CheckerRule):
 
 class ForeignKept(CheckerRule):
     """The controller never removes a taint or a cordon that someone else has set on a node, nor a cordon of its own
-    that another client claims by a taint that it has set since, or by NVSentinel's annotation."""
+    that another client claims by a taint that it has set since, or by NVSentinel's annotation. Only what the mark of a
+    drill says is taken back, when the time of the drill is over."""
 
     hears = frozenset({NODES})
 
@@ -152,15 +155,20 @@ class ForeignKept(CheckerRule):
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         name, before, body = change.body["metadata"]["name"], change.before, change.body
         if change.type == "MODIFIED" and ours(change.actor):
+            mark = _taken_back(before, body, at)
+            drilled = mark.taint if mark is not None else None
             left = [(taint["key"], taint["effect"], taint.get("value", "")) for taint in taints_of(body)]
+            left += [(drilled.key, drilled.effect, drilled.value)] if drilled is not None else []
             for taint in taints_of(before):
                 which = (taint["key"], taint["effect"], taint.get("value", ""))
                 if which not in left and taint["key"] != QUARANTINE_TAINT:
                     yield self.found(at, f"{change.actor} takes the taint {which[0]}={which[2]} off {name}")
-            if cordoned(before) and not cordoned(body) and not ours(self._cordoned_by.get(name, "")):
+            by_drill = mark is not None and mark.cordon and self._cordoned_by.get(name) == CORDON_MANAGER
+            uncordons = cordoned(before) and not cordoned(body) and not by_drill
+            if uncordons and not ours(self._cordoned_by.get(name, "")):
                 by = self._cordoned_by.get(name, "another client")
                 yield self.found(at, f"{change.actor} uncordons {name}, which {by} had cordoned")
-            elif cordoned(before) and not cordoned(body):
+            elif uncordons:
                 claims = [f"taint {key}" for key in sorted(_foreign(body) - self._beside.get(name, frozenset()))]
                 if held_by_agent(body):
                     claims.append(f"annotation {NVSENTINEL_CORDON_ANNOTATION}")
@@ -170,6 +178,16 @@ class ForeignKept(CheckerRule):
             by_quarantine = quarantined(body) and not quarantined(before)  # The controller may end one by a person.
             self._cordoned_by[name] = f"{CONTROLLERS}0" if by_quarantine else change.actor
             self._beside[name] = _foreign(before)
+
+
+def _taken_back(before: Body | None, after: Body, at: datetime) -> NodeMark | None:
+    """The mark of a drill whose time is over, if this change removes it."""
+    was, now = (
+        ((node or {}).get("metadata", {}).get("annotations") or {}).get(NODE_MARK_ANNOTATION)
+        for node in (before, after)
+    )
+    mark = parsed_mark(was) if now is None else None
+    return mark if mark is not None and at >= mark.expires_at else None
 
 
 def _foreign(node: Body | None) -> frozenset[str]:
