@@ -42,7 +42,7 @@ part_of_test-cluster-1.37 := -m central
 part_of_real-nodes-central := -m "not torch"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster test test-ci test-all unit lint docs simulation simulation-central simulation-rest seeds \
+.PHONY: help demo cluster chaos test test-ci test-all unit lint docs simulation simulation-central simulation-rest seeds \
   seeds-central soak examples contract walks prometheus test-image test-cluster test-cluster-central \
   test-cluster-conflicts test-cluster-1.37 real-nodes real-nodes-central cluster-build bench venv manifests pictures image agent-image lock clean \
   debian-packages check-go
@@ -147,6 +147,12 @@ real-nodes real-nodes-central: $(STAMP) check-go debian-packages
 
 real-nodes:  ## real kubelets and containers on three nodes: what breaks them, the controller in its image; root only
 real-nodes-central:  ## those that need no torch
+
+chaos: $(STAMP) check-go debian-packages $(EXAMPLES_STAMP)  ## the experiments of examples/chaos on modelled and on real nodes, with equal verdicts; root only
+	@rm -f build/chaos.jsonl
+	$(call suite,cluster/test_chaos.py) --timeout=600 $(ARGS)
+	EXAMPLES_VENV=$(EXAMPLES_VENV) $(call suite,real_nodes/test_chaos.py) --timeout=600 $(ARGS)
+	@$(BIN)/python -m tests.cluster.chaos_table
 
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
 	@$(BIN)/python -m tests.cluster.controlplane.build
