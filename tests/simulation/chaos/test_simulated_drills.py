@@ -90,3 +90,16 @@ def test_the_experiment_begins_only_when_the_job_trains() -> None:
 def test_the_same_file_gives_the_same_trial() -> None:
     once, twice = (simulated(SMALL + POD_KILL) for _ in range(2))
     assert once.trial.trace_hash == twice.trial.trace_hash
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_befalls_the_controllers_a_drill_costs_nothing_and_leaves_nothing(seed: int) -> None:
+    """Processes die and freeze, requests fail, and watches lag. The drill may end in any way."""
+    evicts = "{kind: PodChaos, action: pod-evict, mode: one, selector: {indexes: [0]}, at: 2s}"
+    cordons = CORDON.replace("mode: one", "mode: one, selector: {indexes: [0]}")
+    rates = "rates: {process: 0.006, request: 0.006, line: 0.003}\n"
+    done = simulated(
+        f"{SMALL}chaos: [{cordons}, {evicts}]\nduration: 40m\nrepeat: 2\n{rates}".replace("seed: 7", f"seed: {seed}")
+    )
+    assert (done.broken, done.nodes) == ([], done.nodes_before), done.drill.outcome
