@@ -34,6 +34,7 @@ class Drills:
     def file(self, name: str, **changes: Any) -> str:
         """The example, about this job."""
         body = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) | changes
+        body.pop("jobs", None)  # the simulator's model of the job
         body["target"] = {"job": f"{self.namespace}/{self.job}"}
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(body))

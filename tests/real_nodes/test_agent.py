@@ -49,13 +49,17 @@ def started(installation: Installation, tmp_path: Path) -> Started:
 
     @asynccontextmanager
     async def start(
-        kind: type[Training] = Training, *, annotations: dict[str, str] | None = None, **spec: object
+        kind: type[Training] = Training,
+        *,
+        runtime: str = PREPARED,
+        annotations: dict[str, str] | None = None,
+        **spec: object,
     ) -> AsyncIterator[Training]:
         await agents_are_injected(installation)
         async with in_labelled_namespace(installation, **spec) as namespace:
             await settles(installation.cluster.control_plane, namespace, job_has_agent)
             folder = tmp_path / "checkpoints"
-            job = kind(installation.cluster, namespace, folder, RANKS, PREPARED, annotations=annotations or {})
+            job = kind(installation.cluster, namespace, folder, RANKS, runtime, annotations=annotations or {})
             try:
                 await job.start()
                 await job.trains(starts=1, past=EVERY)

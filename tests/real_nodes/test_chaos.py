@@ -12,7 +12,7 @@ from tests.real_nodes.agents import containers, permitted, worker
 from tests.real_nodes.conftest import RANKS
 from tests.real_nodes.hollow import HollowTraining
 from tests.real_nodes.test_agent import Started, started
-from tests.real_nodes.trainings import Object, Training
+from tests.real_nodes.trainings import JOINED, PREPARED, Object, Training
 
 __all__ = ["started"]
 pytestmark = pytest.mark.usefixtures("token_reader")
@@ -52,7 +52,7 @@ async def test_a_process_that_is_killed_by_exec_runs_again_in_place(started: Sta
 async def test_an_example_with_ranks_that_train(name: str, agent: bool, started: Started, tmp_path: Path) -> None:
     annotations = {} if agent else {ENABLED: "disabled"}
     spec: dict[str, Any] = {} if agent else {"inPlace": None}
-    async with started(annotations=annotations, **spec) as training:
+    async with started(runtime=PREPARED if agent else JOINED, annotations=annotations, **spec) as training:
         drills = await of(training, tmp_path)
         before = await nodes(training.cluster.control_plane)
         where = "real nodes, agent" if agent else "real nodes"
