@@ -11,10 +11,12 @@ import msgspec
 
 from recovery.core.model.drill import DrillCase, DrillEnd, DrillFacts, DrillSpec, DrillStatus, DrillVerdict
 from recovery.core.model.durations import parse_duration
-from recovery.core.model.ledger import Incident, Outcome
+from recovery.core.model.ledger import Incident, IncidentHandling, Outcome
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.plan.parts import message_of
 
+_TRIED_AGAIN = frozenset({Reason.START_TIMEOUT, Reason.RENDEZVOUS_TIMEOUT, Reason.IN_PLACE_TIMEOUT})
+"""Reasons of attempts for which no loss was needed: the attempt before did not bring the group back."""
 _WORST_FIRST = (DrillVerdict.FAILED, DrillVerdict.ABORTED, DrillVerdict.INCONCLUSIVE, DrillVerdict.PASSED)
 
 
@@ -31,7 +33,7 @@ def judge(spec: DrillSpec, uid: str, repeat: int, incidents: Sequence[Incident],
         spent = ((span.ended_at or now) - span.started_at).total_seconds()
         seconds[span.phase] = round(seconds.get(span.phase, 0.0) + spent, 3)
     steps = next((each.training_steps for each in reversed(mine) if each.training_steps is not None), None)
-    verdict, why = _verdict(spec, mine, incidents, now)
+    verdict, why = _verdict(spec, uid, mine, incidents, now)
     return DrillCase(
         repeat=repeat,
         verdict=verdict,
@@ -65,36 +67,62 @@ def exceeded(spec: DrillSpec, mine: Sequence[Incident], now: datetime) -> Explan
 
 
 def _verdict(
-    spec: DrillSpec, mine: Sequence[Incident], incidents: Sequence[Incident], now: datetime
+    spec: DrillSpec, uid: str, mine: Sequence[Incident], incidents: Sequence[Incident], now: datetime
 ) -> tuple[DrillVerdict, Explanation]:
-    strange = _disturbance(spec, mine, incidents)
+    strange = _disturbance(spec, uid, mine, incidents)
     if strange is not None:
         return DrillVerdict.INCONCLUSIVE, because(Reason.DRILL_DISTURBED, what=strange)
     if (over := exceeded(spec, mine, now)) is not None:
         return DrillVerdict.FAILED, over
     for each in mine:
-        if each.closing is None or each.closing.outcome is not Outcome.RECOVERED:
-            state = "is still open" if each.closing is None else f"ended as {each.closing.outcome}"
+        if (state := _not_recovered(each)) is not None:
             return DrillVerdict.FAILED, because(Reason.DRILL_NOT_RECOVERED, incident=each.id, state=state)
+    helped = next((each for each in mine if each.handling is not IncidentHandling.AUTOMATIC), None)
+    if helped is not None:
+        what = f"incident {helped.id} did not recover by itself ({helped.handling})"
+        return DrillVerdict.INCONCLUSIVE, because(Reason.DRILL_DISTURBED, what=what)
+    charged = [each for each in mine if each.charged]
+    if len(charged) > spec.hypothesis.charged:
+        state = "was charged to the budget, because the first restart did not bring the group back"
+        return DrillVerdict.FAILED, because(Reason.DRILL_NOT_RECOVERED, incident=charged[0].id, state=state)
     expected = spec.hypothesis.incidents
     if len(mine) != expected:
         return DrillVerdict.FAILED, because(Reason.DRILL_UNEXPECTED_INCIDENTS, count=len(mine), expected=expected)
     if spec.hypothesis.resumes_past is not None and mine:
-        resumed = _resumed(spec, mine[-1])
-        if resumed is not None:
-            return resumed
+        resumed = [found for each in mine if (found := _resumed(spec, each)) is not None]
+        refuted = next((found for found in resumed if found[0] is DrillVerdict.FAILED), None)
+        # Ranks that the next act has stopped may have made no step. How the last ones went on has to be known.
+        if (found := refuted or _resumed(spec, mine[-1])) is not None:
+            return found
     return DrillVerdict.PASSED, because(Reason.DRILL_AS_EXPECTED, what=_summary(mine))
 
 
-def _disturbance(spec: DrillSpec, mine: Sequence[Incident], incidents: Sequence[Incident]) -> str | None:
+def _disturbance(spec: DrillSpec, uid: str, mine: Sequence[Incident], incidents: Sequence[Incident]) -> str | None:
     """What happened besides the drill. None: nothing."""
-    other = next((each for each in incidents if each not in mine and each.drill is None), None)
+    other = next((each for each in incidents if each.drill is None or each.drill.uid != uid), None)
     if other is not None:
         return f"incident {other.id} ({other.cause})"
     charged = [each for each in mine if each.charged]
-    if len(charged) > spec.hypothesis.charged:
-        return f"incident {charged[0].id} was charged to the budget for a failure of its own"
+    own = [each for each in charged if not _only_tried_again(each)]
+    if own and len(charged) > spec.hypothesis.charged:
+        return f"incident {own[0].id} was charged to the budget for a failure of its own"
     return None
+
+
+def _only_tried_again(incident: Incident) -> bool:
+    """All restarts that the drill did not cause were made because an earlier one did not bring the group back."""
+    again = sum(each.reason in _TRIED_AGAIN for each in incident.attempts)
+    return 0 < incident.restarts - incident.drill_restarts <= again
+
+
+def _not_recovered(incident: Incident) -> str | None:
+    """How the incident stands, if it did not end with a group that trains. None: it did."""
+    closing = incident.closing
+    if closing is None:
+        return "is still open"
+    if closing.outcome is not Outcome.RECOVERED:
+        return f"ended as {closing.outcome}"
+    return "ended, and ranks still hang" if closing.still_broken else None
 
 
 def _resumed(spec: DrillSpec, last: Incident) -> tuple[DrillVerdict, Explanation] | None:
@@ -198,19 +226,29 @@ def _refuted(case: DrillCase, incidents: Sequence[Incident]) -> bool:
 
 
 def _of_repeat(drill: DrillFacts, repeat: int, incidents: Sequence[Incident]) -> Sequence[Incident]:
-    """The incidents of the repeat, and those of no drill that began between its first incident and its last end."""
-    mine = [each for each in incidents if each.drill is not None and each.drill.uid == drill.uid]
-    of_it = [each for each in mine if each.drill is not None and each.drill.repeat == repeat]
-    if not of_it:
-        return ()
-    begun = min(each.started_at for each in of_it)
-    later = [each.started_at for each in mine if each.started_at > max(one.started_at for one in of_it)]
-    until = min(later, default=None)
+    """The incidents of the repeat, and those that the drill did not cause and that began while the repeat ran.
+
+    The first repeat begins with the drill. A later one begins with its first incident, or after the incidents before it
+    if it has none. Each ends where the next one begins.
+    """
+    mine = {each.id: each.drill.repeat for each in incidents if each.drill is not None and each.drill.uid == drill.uid}
+    of_it = [each for each in incidents if mine.get(each.id) == repeat]
+    earlier = [each for each in incidents if mine.get(each.id, repeat) < repeat]
+    later = [each.started_at for each in incidents if mine.get(each.id, repeat) > repeat]
+    begun, until = drill.created_at, min(later, default=None)
+    if earlier:
+        begun = min((each.started_at for each in of_it), default=max(_last_date(each) for each in earlier))
+    end = drill.spec.end
+    # A clock of the client that is behind must not hide what happened.
+    if end is not None and end.at >= max((_last_date(each) for each in (*earlier, *of_it)), default=drill.created_at):
+        until = min(until or datetime.max.replace(tzinfo=end.at.tzinfo), end.at)
     strange = [
         each
         for each in incidents
-        if each.drill is None and each.started_at >= begun and (until is None or each.started_at < until)
+        if each.id not in mine and each.started_at >= begun and (until is None or each.started_at <= until)
     ]
-    if drill.spec.end is not None:
-        strange = [each for each in strange if each.started_at <= drill.spec.end.at]
     return (*of_it, *strange)
+
+
+def _last_date(incident: Incident) -> datetime:
+    return incident.closing.ended_at if incident.closing is not None else incident.started_at

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from recovery.core.drill.verdict import exceeded, final_cases, judge, worst
@@ -17,7 +18,7 @@ from recovery.core.model.drill import (
     Objectives,
     ResumesPast,
 )
-from recovery.core.model.ledger import Incident, Outcome, Phase
+from recovery.core.model.ledger import Incident, IncidentHandling, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.training_steps import TrainingSteps
 from tests.unit.core.drills import WORKLOAD, drill, named
@@ -125,6 +126,36 @@ def test_a_charge_that_is_expected_disturbs_nothing() -> None:
     assert verdict(expected, caused(charged=True)) == (DrillVerdict.PASSED, Reason.DRILL_AS_EXPECTED)
 
 
+@pytest.mark.parametrize("reason", [Reason.START_TIMEOUT, Reason.RENDEZVOUS_TIMEOUT, Reason.IN_PLACE_TIMEOUT])
+def test_a_charge_because_the_group_did_not_come_back_has_failed(reason: Reason) -> None:
+    again = (attempt(), attempt(number=2, reason=reason))
+    restarted = caused(charged=True, attempts=again, restarts=2, drill_restarts=1)
+    assert verdict(spec(), restarted) == (DrillVerdict.FAILED, Reason.DRILL_NOT_RECOVERED)
+
+
+def test_a_charge_for_a_failure_and_a_restart_that_was_too_slow_is_inconclusive() -> None:
+    again = (attempt(), attempt(number=2), attempt(number=3, reason=Reason.START_TIMEOUT))
+    restarted = caused(charged=True, attempts=again, restarts=3, drill_restarts=1)
+    assert verdict(spec(), restarted) == (DrillVerdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
+
+
+def test_ranks_that_hang_after_the_recovery_have_not_recovered() -> None:
+    recovered = caused()
+    assert recovered.closing is not None
+    hangs = msgspec.structs.replace(recovered, closing=msgspec.structs.replace(recovered.closing, still_broken=True))
+    assert verdict(spec(), hangs) == (DrillVerdict.FAILED, Reason.DRILL_NOT_RECOVERED)
+
+
+@pytest.mark.parametrize("handling", [IncidentHandling.MANUAL, IncidentHandling.HELD])
+def test_a_recovery_with_the_help_of_a_person_is_inconclusive(handling: IncidentHandling) -> None:
+    assert verdict(spec(), caused(handling=handling)) == (DrillVerdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
+
+
+def test_an_incident_of_another_drill_disturbs_it() -> None:
+    other = record(id="1f458b22-8", number=8, drill=DrillRef("other", "uid-other")).incident
+    assert verdict(spec(), caused(), other) == (DrillVerdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
+
+
 # --- objectives ----------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +245,13 @@ def test_the_training_continues_from_its_checkpoint(
     assert verdict(spec(), caused(training_steps=steps))[0] is DrillVerdict.PASSED, "only judged if it is expected"
 
 
+def test_each_incident_of_a_repeat_continues_from_the_checkpoint() -> None:
+    found = spec(hypothesis=Hypothesis(incidents=2, resumes_past=ResumesPast.CHECKPOINT), checkpoint_step=100)
+    early = caused(training_steps=TrainingSteps(110, absolute=True, resumed=0))
+    fine = caused(at=100, id="1f458b22-2", number=2, training_steps=TrainingSteps(110, absolute=True, resumed=100))
+    assert verdict(found, early, fine) == (DrillVerdict.FAILED, Reason.DRILL_RESUMED_EARLIER)
+
+
 def test_a_case_says_how_many_steps_were_lost() -> None:
     made = case(spec(), caused(training_steps=TrainingSteps(110, absolute=True, resumed=100)))
     assert (made.resumed_step, made.lost_steps) == (100, 10)
@@ -222,11 +260,13 @@ def test_a_case_says_how_many_steps_were_lost() -> None:
 # --- the whole run --------------------------------------------------------------------------------------------------
 
 
-def run(*repeats: int, reason: Reason | None = Reason.DRILL_DONE, ended: float = 1000, of: int = 3) -> DrillFacts:
+def run(
+    *repeats: int, reason: Reason | None = Reason.DRILL_DONE, ended: float = 1000, of: int = 3, **changes: Any
+) -> DrillFacts:
     """A run of `of` repeats that named a pod in these ones. `reason` None: its client never ended it."""
     pods = [named(WORLD, 3, number, repeat=repeat) for number, repeat in enumerate(repeats, 1)]
     end = DrillEnd(later(ended), reason, "because") if reason is not None else None
-    return drill(*pods, repeat=of, end=end)
+    return msgspec.structs.replace(drill(*pods, repeat=of, end=end, **changes), created_at=later(-5))
 
 
 def verdicts(found: DrillFacts, *incidents: Incident) -> list[tuple[int, DrillVerdict, Reason]]:
@@ -253,6 +293,28 @@ def test_a_disturbance_belongs_to_the_repeat_that_ran() -> None:
 @pytest.mark.parametrize("at", [-10, 1001], ids=["before the drill", "after it"])
 def test_a_failure_outside_of_the_run_disturbs_nothing(at: float) -> None:
     assert verdicts(run(1, of=1), strange(at=at), caused(1)) == [(1, *PASSED)]
+
+
+DISTURBED = (DrillVerdict.INCONCLUSIVE, Reason.DRILL_DISTURBED)
+
+
+def test_a_failure_disturbs_a_repeat_that_expects_no_incident() -> None:
+    none = Hypothesis(incidents=0)
+    assert verdicts(run(1, of=1, hypothesis=none)) == [(1, *PASSED)]
+    assert verdicts(run(1, of=1, hypothesis=none), strange(at=50)) == [(1, *DISTURBED)]
+
+
+def test_a_failure_before_the_first_act_disturbs_the_first_repeat() -> None:
+    assert verdicts(run(1, of=1), strange(at=10), caused(1, at=100)) == [(1, *DISTURBED)]
+
+
+def test_an_incident_of_another_drill_disturbs_the_run() -> None:
+    other = record(started_at=later(5), id="1f458b22-8", number=8, drill=DrillRef("other", "uid-other")).incident
+    assert verdicts(run(1, of=1), caused(1), other) == [(1, *DISTURBED)]
+
+
+def test_a_clock_of_the_client_that_is_behind_hides_no_failure() -> None:
+    assert verdicts(run(1, of=1, ended=-300), caused(1), strange(at=30)) == [(1, *DISTURBED)]
 
 
 def test_names_that_do_not_count_begin_no_repeat() -> None:
