@@ -7,12 +7,11 @@ shows that the pod counts as named.
 """
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 
 import structlog
 
-from recovery.core.drill.acceptance import accepted
+from recovery.core.drill.acceptance import accepted, waits
 from recovery.core.drill.node_marks import parsed_mark
 from recovery.core.drill.retention import surplus
 from recovery.core.drill.verdict import final_status
@@ -109,8 +108,8 @@ class DrillReconciler:
             woken.cancel()
 
     async def reconcile(self) -> None:
-        """Write what is due. Every drill is tried. Raises the first ApiError that is not due to a changed drill."""
-        failed: ApiError | None = None
+        """Write what is due. Every drill is tried. Raises the first error that is not due to a changed drill."""
+        failed: Exception | None = None
         for drill in tuple(self._store.drills()):
             if drill.deleting or drill.status.verdict is not None:
                 continue
@@ -120,16 +119,18 @@ class DrillReconciler:
                 raise
             except (ConflictError, NotFoundError):
                 continue  # it has changed, and the cache will show it
-            except ApiError as error:
+            except Exception as error:  # noqa: BLE001 - one drill must not keep the others from their answers
                 failed = failed or error
-        await self._take_back()
+        failed = await self._take_back() or failed
         await self._sweep()
         if failed is not None:
             raise failed
 
     async def _review(self, drill: DrillFacts) -> None:
         now = self._clock.now()
-        over = drill.spec.end is not None or now >= drill.spec.expires_at
+        over = drill.spec.end is not None or now >= drill.over_at
+        if not over and not waits(drill):
+            return  # the most frequent case: with thousands of drills, nothing else may be computed for them
         status = await (self._ended(drill) if over else self._answered(drill))
         if status == drill.status:
             return
@@ -160,17 +161,20 @@ class DrillReconciler:
         if open_ is not None and open_.drill is not None and open_.closing is not None:
             return drill.status
         recorded = await self._store.read_incidents_live(drill.namespace, drill.spec.workload_ref.uid)
-        incidents: Sequence[Incident] = (*recorded, open_) if open_ is not None else recorded
-        since = [each for each in incidents if each.detected_at >= drill.created_at]
+        # The open incident may have been recorded since it was read.
+        incidents = {each.id: each for each in (*((open_,) if open_ is not None else ()), *recorded)}
+        ordered = sorted(incidents.values(), key=lambda each: each.number)
+        since = [each for each in ordered if each.detected_at >= drill.created_at]
         return final_status(drill, since, self._clock.now())
 
-    async def _take_back(self) -> None:
-        """The time of a drill is over, and its marks are still on nodes: its client is gone. Each mark is tried once,
-        because what the controller may not do, a person has to do."""
+    async def _take_back(self) -> ApiError | None:
+        """The time of a drill is over, and its marks are still on nodes: its client is gone. Each mark is tried until
+        the server answers: what the controller may not do, a person has to do. Returns an error that may pass."""
         now, now_seconds = self._clock.now(), self._clock.monotonic_seconds()
         if now_seconds - self._looked_at_seconds < TAKE_BACK_SECONDS:
-            return
+            return None
         self._looked_at_seconds = now_seconds
+        failed: ApiError | None = None
         for name, node in tuple(self._store.nodes().items()):
             mark = parsed_mark(node.annotations.get(NODE_MARK_ANNOTATION))
             if mark is None or now < mark.expires_at or (name, mark.uid) in self._left:
@@ -184,9 +188,16 @@ class DrillReconciler:
                 why = "it includes a condition of the node, or the node changes too often"
             except ForbiddenError as error:
                 why = str(error)
+            except NotLeadingError:
+                raise
+            except ApiError as error:
+                self._left.discard((name, mark.uid))
+                failed = error
+                continue
             _log.warning(
                 "run recovery chaos abort: a drill has left changes on a node", drill=title, node=name, why=why
             )
+        return failed
 
     def _open_incident(self, drill: DrillFacts) -> Incident | None:
         """Of the drill's workload: the open incident, or the last one until it is recorded. None: there is none."""

@@ -30,7 +30,7 @@ def accepted(
     their way down. A pod that counts goes on counting. A drill that is refused stays refused: its client has been told.
     """
     status, spec = drill.status, drill.spec
-    if status.refusal is not None or spec.end is not None or len(spec.pods) <= status.named:
+    if not waits(drill):
         return status.named, status.refusal
     why = _not_now(drill, tuple(beside), limits, now) or _no_members(
         spec.pods[status.named :], snapshot, recovering=recovering
@@ -40,16 +40,24 @@ def accepted(
     return len(spec.pods), None
 
 
+def waits(drill: DrillFacts) -> bool:
+    """The client waits for an answer about pods that it has named."""
+    status, spec = drill.status, drill.spec
+    return status.refusal is None and spec.end is None and len(spec.pods) > status.named
+
+
 def _not_now(
     drill: DrillFacts, beside: tuple[DrillFacts, ...], limits: DrillsSpec, now: datetime
 ) -> Explanation | None:
     longest = drill.created_at + timedelta(seconds=DRILL_MAX_SECONDS)
     if drill.spec.expires_at <= now or drill.spec.expires_at > longest:
         return because(Reason.DRILL_TOO_LONG, expires=f"{drill.spec.expires_at:%Y-%m-%dT%H:%M:%SZ}")
-    first = min((drill, *(each for each in beside if runs(each, now))), key=lambda each: (each.created_at, each.uid))
+    # Of two drills of one second, the one of which pods count already may be the one with the higher UID.
+    running = (drill, *(each for each in beside if runs(each, now)))
+    first = min(running, key=lambda each: (each.status.named == 0, each.created_at, each.uid))
     if first is not drill and drill.status.named == 0:
         return because(Reason.DRILL_OVERLAPS, other=first.name)
-    repeats = sum(len(_repeats(each.spec.pods[: each.status.named])) for each in beside if now - each.created_at < DAY)
+    repeats = sum(len(_repeats(each.counting)) for each in beside if counts_today(each, now))
     count = repeats + len(_repeats(drill.spec.pods))
     if count > limits.per_job_and_day:
         before = count - 1
@@ -59,7 +67,12 @@ def _not_now(
 
 def runs(drill: DrillFacts, now: datetime) -> bool:
     """The drill has not ended, and may still name pods."""
-    return drill.spec.end is None and drill.status.refusal is None and now < drill.spec.expires_at
+    return drill.spec.end is None and drill.status.refusal is None and now < drill.over_at
+
+
+def counts_today(drill: DrillFacts, now: datetime) -> bool:
+    """Its repeats count towards the limit of a day."""
+    return drill.status.named > 0 and now - drill.created_at < DAY
 
 
 def _repeats(pods: Iterable[NamedPod]) -> frozenset[int]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.model.drill import DRILL_CONDITION_TYPE, NODE_MARK_ANNOTATION, MarkedTaint, NodeMark
+from recovery.core.model.ledger_bounds import check
 
 CORDON_MANAGER = "recovery-drill"
 """The field manager of patches that mark nodes. It shows in managedFields who has cordoned the node."""
@@ -47,7 +48,7 @@ def mark_of(node: Node) -> NodeMark | None:
     if text is None:
         return None
     try:
-        return _decode_mark(text)
+        return _read_mark(text)
     except (ValueError, OverflowError) as error:  # msgspec raises ValueErrors
         name = node["metadata"]["name"]
         raise UnreadableMarkError(
@@ -59,9 +60,16 @@ def mark_of(node: Node) -> NodeMark | None:
 def parsed_mark(text: str | None) -> NodeMark | None:
     """The mark in the value of the annotation. None: there is none, or it cannot be read."""
     try:
-        return None if text is None else _decode_mark(text)
+        return None if text is None else _read_mark(text)
     except (ValueError, OverflowError):  # msgspec raises ValueErrors
         return None
+
+
+def _read_mark(text: str) -> NodeMark:
+    """Raises ValueError, also for a date that cannot be compared."""
+    mark = _decode_mark(text)
+    check(mark)
+    return mark
 
 
 def refusal(node: Node, wanted: NodeMark) -> str:
@@ -77,6 +85,8 @@ def refusal(node: Node, wanted: NodeMark) -> str:
     if wanted.taint is not None and _has_effect(node, wanted.taint):
         where = f"{wanted.taint.key}:{wanted.taint.effect}"
         return f"node {name} has a taint {where} already; remove it, or name another key"
+    if mark is not None and wanted.taint is not None and mark.taint not in (None, wanted.taint):
+        return f"node {name} has another taint of this drill already; use one taint for each node"
     if wanted.condition and _condition_index(node) is not None:
         return f"node {name} has the condition {DRILL_CONDITION_TYPE} already; wait until it is removed"
     return ""

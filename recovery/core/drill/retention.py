@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from recovery.core.drill.acceptance import counts_today
 from recovery.core.model.config import DrillsSpec
 from recovery.core.model.drill import DrillFacts
 from recovery.core.model.durations import parse_duration
 
 
 def surplus(drills: Iterable[DrillFacts], limits: DrillsSpec, now: datetime) -> tuple[DrillFacts, ...]:
-    """The drills to delete, oldest first. A drill without a verdict is kept.
+    """The drills to delete, oldest first. A drill without a verdict is kept, and one that counts towards the
+    limit of a day: otherwise many drills would make room for more.
 
     Raises DurationError if the TTL cannot be parsed.
     """
@@ -23,7 +25,9 @@ def surplus(drills: Iterable[DrillFacts], limits: DrillsSpec, now: datetime) -> 
         found += (
             each
             for place, each in enumerate(newest_first)
-            if each.status.verdict is not None and (place >= limits.max_per_namespace or now - ended_at(each) > ttl)
+            if each.status.verdict is not None
+            and not counts_today(each, now)
+            and (place >= limits.max_per_namespace or now - ended_at(each) > ttl)
         )
     return tuple(sorted(found, key=lambda each: (each.created_at, each.uid)))
 
@@ -31,4 +35,4 @@ def surplus(drills: Iterable[DrillFacts], limits: DrillsSpec, now: datetime) -> 
 def ended_at(drill: DrillFacts) -> datetime:
     """When the drill ended, or when its time was over."""
     end = drill.spec.end
-    return drill.spec.expires_at if end is None else min(end.at, drill.spec.expires_at)
+    return drill.over_at if end is None else min(end.at, drill.over_at)

@@ -179,7 +179,7 @@ def worst(cases: Iterable[DrillCase]) -> DrillVerdict:
 def final_cases(drill: DrillFacts, incidents: Sequence[Incident], now: datetime) -> tuple[DrillCase, ...]:
     """The results of all repeats that have begun, once the drill is over. If it was stopped before its last repeat, the
     first one that was not judged is Aborted."""
-    repeats = dict.fromkeys(each.repeat for each in drill.spec.pods[: drill.status.named])
+    repeats = dict.fromkeys(each.repeat for each in drill.counting)
     of_repeats = {repeat: _of_repeat(drill, repeat, incidents) for repeat in repeats}
     cases = [judge(drill.spec, drill.uid, repeat, found, now) for repeat, found in of_repeats.items()]
     stopped = _stopped(drill)
@@ -212,8 +212,8 @@ def _stopped(drill: DrillFacts) -> DrillEnd | None:
     """Why the run ended before all repeats were run. None: all were run."""
     end = drill.spec.end
     if end is None:
-        why = because(Reason.DRILL_ABANDONED, expires=f"{drill.spec.expires_at:%Y-%m-%dT%H:%M:%SZ}")
-        return DrillEnd(drill.spec.expires_at, why.reason, message_of(why))
+        why = because(Reason.DRILL_ABANDONED, expires=f"{drill.over_at:%Y-%m-%dT%H:%M:%SZ}")
+        return DrillEnd(drill.over_at, why.reason, message_of(why))
     return None if end.reason is Reason.DRILL_DONE else end
 
 

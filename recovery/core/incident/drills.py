@@ -67,7 +67,7 @@ def _replaced(drill: DrillFacts, snapshot: Snapshot, replacement: PodFacts, now:
         return None
     present = {pod.uid for pod in snapshot.pods if pod.gone_at is None}
     rank = f"{replacement.job_name}-{replacement.index}-"
-    named = [each for each in drill.spec.pods[: drill.status.named] if drill.names(each.pod_uid, now) is not None]
+    named = [each for each in drill.counting if drill.names(each.pod_uid, now) is not None]
     newest = max((each.repeat for each in named), default=0)
     return next(
         (each for each in named if each.repeat == newest and each.pod.startswith(rank) and each.pod_uid not in present),

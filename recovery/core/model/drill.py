@@ -5,7 +5,7 @@ status by the controller alone. The controller takes a failure for a drill only 
 in the spec before, and the status says that the name counts (`core.drill.acceptance`).
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -200,16 +200,26 @@ class DrillFacts(msgspec.Struct, frozen=True):
     status: DrillStatus = DrillStatus()
     deleting: bool = False
 
+    @property
+    def over_at(self) -> datetime:
+        """When its time is over. A spec may say any date, and its creation is what the API server has seen."""
+        return min(self.spec.expires_at, self.created_at + timedelta(seconds=DRILL_MAX_SECONDS))
+
     def names(self, pod_uid: str, now: datetime) -> NamedPod | None:
         """The pod of the drill with that UID, if a failure of it now is a drill."""
         end = self.spec.end
-        if now >= self.spec.expires_at:
+        if now >= self.over_at:
             return None
         if end is not None and (now - end.at).total_seconds() > NAMES_AFTER_END_SECONDS:
             return None
-        # By position, not by number: the client writes the numbers, and could give a pod that has failed a low one.
-        counting = self.spec.pods[: self.status.named]
-        return next((each for each in counting if each.pod_uid == pod_uid), None)
+        return next((each for each in self.counting if each.pod_uid == pod_uid), None)
+
+    @property
+    def counting(self) -> tuple[NamedPod, ...]:
+        """The pods that count. By position and by number: the client writes both, and could put a pod that has failed
+        before those that were acknowledged."""
+        first = self.spec.pods[: self.status.named]
+        return tuple(each for place, each in enumerate(first, 1) if each.number == place)
 
 
 class MarkedTaint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -3,6 +3,7 @@
 import msgspec
 
 from recovery.core.model.drill import DrillFacts, DrillSpec, DrillStatus
+from recovery.core.model.durations import parse_duration
 from recovery.core.model.ledger_bounds import check
 from recovery.kube.projections.metadata import Metadata, ObjectEntry
 
@@ -18,10 +19,12 @@ _decode = msgspec.json.Decoder(_Drill).decode
 
 def decode_drill(raw: bytes | msgspec.Raw) -> ObjectEntry[DrillFacts]:
     """A RecoveryDrill. Raises ValueError or OverflowError as msgspec does, and ValueError for a date that is out of
-    bounds."""
+    bounds or an objective that is no duration."""
     found = _decode(raw)
     check(found.spec, "$.spec")
     check(found.status, "$.status")
+    if found.spec.slo.recovery is not None:
+        parse_duration(found.spec.slo.recovery, "$.spec.slo.recovery")
     meta = found.metadata
     facts = DrillFacts(
         namespace=meta.namespace,

@@ -26,7 +26,8 @@ from recovery.core.model.drill import (
     NodeMark,
 )
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
-from recovery.core.model.ledger import Closing, Incident, Outcome, Phase, PhaseSpan
+from recovery.core.model.ledger import Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason
 from recovery.core.model.step import WAITING
 from recovery.core.policy.pinned import pinned_policy_of
@@ -78,9 +79,9 @@ class Drills:
             for place, index in enumerate(indexes)
         )
 
-    def create(self, *pods: NamedPod, name: str = DRILL, lasts: int = 600) -> None:
+    def create(self, *pods: NamedPod, name: str = DRILL, lasts: int = 600, **changes: Any) -> None:
         workload = DrilledWorkload("TrainJob", KEY.name, self.workload_uid)
-        spec = DrillSpec(workload, "lose-a-rank", at(int(self.clock.seconds) + lasts), pods=pods)
+        spec = DrillSpec(workload, "lose-a-rank", at(int(self.clock.seconds) + lasts), pods=pods, **changes)
         body = {"apiVersion": RECOVERY_DRILLS.api_version, "kind": RECOVERY_DRILLS.kind, "metadata": {"name": name}}
         self.server.create(RECOVERY_DRILLS, {**body, "spec": plain(spec)}, namespace=KEY.namespace)
 
@@ -117,8 +118,20 @@ class Store(FakeStore):
         self.seen: list[DrillFacts] = []
         self.recorded: tuple[Incident, ...] = ()
         self.limits = DrillsSpec()
+        self.opened: LedgerObject | None = None
+        self.asked = 0
+        """How often the drills were listed."""
+
+    def opens(self, incident: Incident) -> None:
+        """The ledger has this incident."""
+        uid = self._drills.workload_uid
+        self.opened = LedgerObject("group", KEY.namespace, "uid-group", "1", uid, KEY.name, Ledger(incident=incident))
+
+    def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        return self.opened
 
     def drills(self) -> Iterable[DrillFacts]:
+        self.asked += 1
         return self._drills.all() if self.frozen is None else self.frozen
 
     def saw_drill(self, body: bytes) -> None:
@@ -289,13 +302,58 @@ async def test_a_right_that_one_drill_lacks_delays_no_other() -> None:
     assert drills.facts("second").status.refusal is not None
 
 
+async def test_a_review_that_fails_keeps_no_other_drill_from_its_answer() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1), name="first")
+    drills.client.next("patch", RECOVERY_DRILLS, RuntimeError("a bug"))
+    drills.clock.seconds += 1
+    drills.create(*drills.pods(1), name="second")
+    with pytest.raises(RuntimeError):
+        await drills.reconciler.reconcile()
+    assert drills.facts("second").status.refusal is not None
+
+
+async def test_a_refused_drill_is_over_four_hours_after_its_creation_whatever_it_says() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1), lasts=10**9)
+    await drills.reconciler.reconcile()
+    drills.clock.seconds += 4 * 3600
+    await drills.reconciler.reconcile()
+    assert drills.facts().status.verdict is DrillVerdict.ABORTED, "and it can be deleted"
+
+
+async def test_drills_that_wait_for_no_answer_are_not_compared_with_the_others() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1))
+    await drills.reconciler.reconcile()
+    answered = drills.facts()
+    drills.store.frozen = (answered,) * 2
+    asked = drills.store.asked
+    await drills.reconciler.reconcile()
+    assert drills.store.asked == asked + 1, "thousands of drills cost no more than one list of them"
+
+
+async def test_an_incident_that_is_recorded_meanwhile_counts_once() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1))
+    await drills.reconciler.reconcile()
+    drills.clock.seconds = 100
+    drills.end()
+    recorded = closed(drills.facts())
+    drills.store.opens(msgspec.structs.replace(recorded, closing=None))
+    drills.store.recorded = (recorded,)
+    await drills.reconciler.reconcile()
+    status = drills.facts().status
+    assert (status.verdict, len(status.cases[0].incidents)) == (DrillVerdict.PASSED, 1)
+
+
 async def test_old_drills_are_deleted_and_those_without_a_verdict_stay() -> None:
     drills = Drills()
     drills.store.limits = DrillsSpec(ttl="1h")
     drills.create(*drills.pods(1), name="over")
     drills.patch({"end": DrillEnd(drills.clock.now(), Reason.DRILL_INTERRUPTED)}, "over")
     await drills.reconciler.reconcile()
-    drills.clock.seconds += 3600 + SWEEP_SECONDS
+    drills.clock.seconds += 24 * 3600 + SWEEP_SECONDS
     drills.create(*drills.pods(2), name="runs")
     await drills.reconciler.reconcile()
     assert [each.name for each in drills.all()] == ["runs"]
@@ -313,11 +371,22 @@ async def test_what_a_dead_client_has_left_on_a_node_is_taken_back_when_its_time
     drills.clock.seconds = 10 + TAKE_BACK_SECONDS + 20
     await drills.reconciler.reconcile()
     after = drills.server.get(NODES, "gpu-0")
-    assert after.get("spec") or before.get("spec") == {} or {}
+    assert after.get("spec", {}) == before.get("spec", {})
     assert "annotations" not in after["metadata"]
     drills.clock.seconds += TAKE_BACK_SECONDS
     await drills.reconciler.reconcile()
     assert len(drills.client.patched) == 1
+
+
+async def test_a_take_back_that_the_server_did_not_answer_is_tried_again() -> None:
+    drills = Drills()
+    drills.mark_node(NodeMark(KEY.namespace, DRILL, "uid-1", at(5), cordon=True))
+    drills.client.next("patch", NODES, UnknownOutcomeError("no answer"))
+    with pytest.raises(UnknownOutcomeError):
+        await drills.reconciler.reconcile()
+    drills.clock.seconds += TAKE_BACK_SECONDS
+    await drills.reconciler.reconcile()
+    assert "annotations" not in drills.server.get(NODES, "gpu-0")["metadata"]
 
 
 async def test_a_condition_is_left_to_a_person_and_tried_once() -> None:

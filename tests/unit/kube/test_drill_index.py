@@ -35,6 +35,11 @@ class Heard:
         return [(each.name, each.status.named) for each in self.index.of("ml", "llm-1")]
 
 
+def test_an_objective_that_is_no_duration_cannot_be_decoded() -> None:
+    with pytest.raises(ValueError, match=r"spec\.slo\.recovery"):
+        decode_drill(body(slo={"recovery": "soon"}))
+
+
 def test_the_drills_of_a_workload_are_listed_oldest_first_and_wake_its_group() -> None:
     heard = Heard()
     heard.watch(body("new", age=1))

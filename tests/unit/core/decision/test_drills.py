@@ -211,6 +211,8 @@ NO_DRILL = {
     "not acknowledged yet": drill(named(training(), 3), acknowledged=0),
     "the second name, and one counts": drill(named(training(), 2), named(training(), 3, 2), acknowledged=1),
     "a low number at a place that does not count": drill(named(training(), 2), named(training(), 3, 1), acknowledged=1),
+    "put before the one that counts": drill(named(training(), 3, 2), named(training(), 2, 1), acknowledged=1),
+    "expired, whatever it says": drill(named(training(), 3), created=-4 * 3600, expires_at=at(10**9)),
     "expired": drill(named(training(), 3), expires_at=at(0)),
     "ended more than a minute ago": over(-61),
     "a pod of another job": drill(OF_ANOTHER_JOB),

@@ -123,6 +123,11 @@ def test_an_older_drill_that_does_not_run_is_in_no_ones_way(other: DrillFacts) -
     assert answer(DRILL, other) == (1, None)
 
 
+def test_an_older_drill_waits_for_one_of_which_pods_count() -> None:
+    counts = drill(named(WORLD, 1), name="z-counts", created=-10)
+    assert answer(DRILL, counts) == (0, Reason.DRILL_OVERLAPS), "of the same second"
+
+
 def test_a_drill_of_which_pods_count_goes_on_beside_an_older_one() -> None:
     goes_on = drill(named(WORLD, 3), named(WORLD, 2, 2), acknowledged=1)
     assert answer(goes_on, earlier(-60)) == (2, None)

@@ -13,6 +13,7 @@ from recovery.core.drill.node_marks import (
     UnreadableMarkError,
     mark_of,
     marking,
+    parsed_mark,
     refusal,
     undoing,
 )
@@ -130,6 +131,17 @@ def test_a_mark_is_refused_where_another_client_wrote_in_between() -> None:
 )
 def test_what_a_node_has_already_is_refused(spec: dict[str, Any], wanted: NodeMark, words: str) -> None:
     assert words in refusal(OneNode(**spec).body, wanted)
+
+
+def test_a_second_taint_of_the_same_drill_is_refused_because_only_one_could_be_taken_back() -> None:
+    node = OneNode()
+    node.mark(CHANGES["taint"])
+    other = msgspec.structs.replace(MARK, taint=MarkedTaint("example.com/other", "NoSchedule"))
+    assert "another taint of this drill" in refusal(node.body, other)
+
+
+def test_a_mark_whose_date_has_no_time_zone_cannot_be_read() -> None:
+    assert parsed_mark('{"namespace": "ml", "drill": "d", "uid": "u", "expiresAt": "2026-01-01T00:00:00"}') is None
 
 
 def test_a_condition_that_a_node_has_already_is_refused() -> None:
