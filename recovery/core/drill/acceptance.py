@@ -57,8 +57,8 @@ def _not_now(
     first = min(running, key=lambda each: (each.status.named == 0, each.created_at, each.uid))
     if first is not drill and drill.status.named == 0:
         return because(Reason.DRILL_OVERLAPS, other=first.name)
-    repeats = sum(len(_repeats(each.counting)) for each in beside if counts_today(each, now))
-    count = repeats + len(_repeats(drill.spec.pods))
+    repeats = sum(_repeats(each.counting) for each in beside if counts_today(each, now))
+    count = repeats + _repeats(drill.spec.pods)
     if count > limits.per_job_and_day:
         before = count - 1
         return because(Reason.DRILL_LIMIT_OF_DAY, count=before, limit=limits.per_job_and_day)
@@ -75,8 +75,17 @@ def counts_today(drill: DrillFacts, now: datetime) -> bool:
     return drill.status.named > 0 and now - drill.created_at < DAY
 
 
-def _repeats(pods: Iterable[NamedPod]) -> frozenset[int]:
-    return frozenset(each.repeat for each in pods)
+def _repeats(pods: Iterable[NamedPod]) -> int:
+    """How many repeats the pods are. A repeat that names a rank again after it was replaced counts once more: otherwise
+    one repeat could name the pods of each restart, and hide a crash loop."""
+    of_ranks: dict[tuple[int, str], set[str]] = {}
+    for each in pods:
+        rank = each.pod if each.index is None else each.pod.rpartition("-")[0]
+        of_ranks.setdefault((each.repeat, rank), set()).add(each.pod_uid)
+    most: dict[int, int] = {}
+    for (repeat, _), uids in of_ranks.items():
+        most[repeat] = max(most.get(repeat, 0), len(uids))
+    return sum(most.values())
 
 
 def _no_members(pods: Iterable[NamedPod], snapshot: Snapshot, *, recovering: bool) -> Explanation | None:
@@ -89,9 +98,14 @@ def _no_members(pods: Iterable[NamedPod], snapshot: Snapshot, *, recovering: boo
         pod = members.get(named.pod_uid)
         if recovering and (pod is None or (pod.deleting_since is not None and pod.gone_at is None)):
             continue
-        if pod is None or pod.gone_at is not None or not _is_whole(pod):
+        if pod is None or pod.gone_at is not None or not _is_whole(pod) or not _is_described(pod, named):
             return because(Reason.DRILL_NAMES_NO_MEMBER, pod=named.pod, job=str(snapshot.key))
     return None
+
+
+def _is_described(pod: PodFacts, named: NamedPod) -> bool:
+    """The client says its name and its rank, by which it is counted, and known after it is gone."""
+    return (pod.name, pod.index) == (named.pod, named.index)
 
 
 def _is_whole(pod: PodFacts) -> bool:

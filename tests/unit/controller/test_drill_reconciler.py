@@ -74,7 +74,13 @@ class Drills:
         found = {pod.index: pod for pod in self.store.cached.snapshot().pods}
         return tuple(
             NamedPod(
-                first + place, repeat, DrillAction.POD_KILL, found[index].name, found[index].uid, found[index].node
+                first + place,
+                repeat,
+                DrillAction.POD_KILL,
+                found[index].name,
+                found[index].uid,
+                found[index].node,
+                index,
             )
             for place, index in enumerate(indexes)
         )

@@ -1,7 +1,9 @@
 """Which pods of a drill count: facts about the drill and its group in, a number or a refusal out."""
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 
 from recovery.core.drill.acceptance import accepted
@@ -146,6 +148,20 @@ def test_repeats_that_were_never_acknowledged_and_those_of_yesterday_do_not_coun
 def test_two_pods_of_one_repeat_count_once() -> None:
     both = drill(named(WORLD, 3), named(WORLD, 2, 2), acknowledged=0)
     assert answer(both, limit=1) == (2, None)
+
+
+@pytest.mark.parametrize(("limit", "why"), [(2, None), (1, Reason.DRILL_LIMIT_OF_DAY)])
+def test_a_rank_that_is_named_again_after_its_restart_counts_as_a_repeat(limit: int, why: Reason | None) -> None:
+    """Otherwise one repeat could pay for a crash loop."""
+    again = WORLD.job_gone().job_created(-1).pods_created(-1)
+    found = drill(named(WORLD, 3), named(again, 3, 2), acknowledged=1)
+    assert answer(found, world=again, limit=limit)[1] is why
+
+
+@pytest.mark.parametrize("lie", [{"pod": "job-0-abcde"}, {"index": 2}, {"index": None}])
+def test_a_pod_of_another_name_or_rank_than_it_has_is_refused(lie: dict[str, Any]) -> None:
+    lies = msgspec.structs.replace(named(WORLD, 3), **lie)
+    assert answer(drill(lies, acknowledged=0)) == (0, Reason.DRILL_NAMES_NO_MEMBER)
 
 
 def test_a_repeat_beyond_the_limit_is_refused_and_the_one_before_still_counts() -> None:
