@@ -38,7 +38,7 @@ _log = structlog.get_logger("recovery.controller")
 
 REVIEW_SECONDS = 1.0
 """Between two reviews while a drill runs. Its client waits for the answer before it does anything to a pod."""
-IDLE_SECONDS = 5.0
+IDLE_SECONDS = 2.0
 """Between two reviews while none runs."""
 COALESCE_SECONDS = 0.05
 """Changes within this time are one review."""
@@ -175,6 +175,7 @@ class DrillReconciler:
             return None
         self._looked_at_seconds = now_seconds
         failed: ApiError | None = None
+        drills = {(each.namespace, each.name, each.uid) for each in self._store.drills()}
         for name, node in tuple(self._store.nodes().items()):
             mark = parsed_mark(node.annotations.get(NODE_MARK_ANNOTATION))
             if mark is None or now < mark.expires_at or (name, mark.uid) in self._left:
@@ -182,10 +183,14 @@ class DrillReconciler:
             self._left.add((name, mark.uid))
             title = f"{mark.namespace}/{mark.drill}"
             try:
-                if await take_back(self._api, name, mark):
+                # A kubelet may write any annotation of its own node. The drill shows that the mark is one.
+                if (mark.namespace, mark.drill, mark.uid) not in drills:
+                    why = "there is no such RecoveryDrill"
+                elif await take_back(self._api, name, mark):
                     _log.info("what a drill has left on a node is taken back", drill=title, node=name)
                     continue
-                why = "it includes a condition of the node, or the node changes too often"
+                else:
+                    why = "it includes a condition of the node, or the node changes too often"
             except ForbiddenError as error:
                 why = str(error)
             except NotLeadingError:

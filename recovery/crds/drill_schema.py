@@ -20,6 +20,12 @@ _SPEC = Overlay(
             RULES: [
                 *(_once(field, "stays as it was when the drill was created") for field in _FIXED),
                 _once("end", "a drill ends once"),
+                # With the keys of the list unique, the numbers are those from 1 to its size. So none is ever taken out.
+                rule(
+                    "!has(self.pods) || self.pods.all(pod, pod.number <= self.pods.size())",
+                    "the numbers are 1, 2, 3 and so on",
+                    ".pods",
+                ),
                 rule(
                     "!has(oldSelf.pods) || (has(self.pods) && self.pods.size() >= oldSelf.pods.size())",
                     "a pod that was named stays named",

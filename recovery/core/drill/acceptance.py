@@ -32,8 +32,10 @@ def accepted(
     status, spec = drill.status, drill.spec
     if not waits(drill):
         return status.named, status.refusal
+    # Another workload of the name has other pods, and losses of those are booked on another ledger.
+    same = snapshot.workload is not None and snapshot.workload.uid == spec.workload_ref.uid
     why = _not_now(drill, tuple(beside), limits, now) or _no_members(
-        spec.pods[status.named :], snapshot, recovering=recovering
+        spec.pods[status.named :], snapshot if same else None, recovering=recovering, job=_job(drill)
     )
     if why is not None:
         return status.named, DrillRefusal(why.reason, message_of(why))
@@ -88,18 +90,27 @@ def _repeats(pods: Iterable[NamedPod]) -> int:
     return sum(most.values())
 
 
-def _no_members(pods: Iterable[NamedPod], snapshot: Snapshot, *, recovering: bool) -> Explanation | None:
+def _job(drill: DrillFacts) -> str:
+    return f"{drill.namespace}/{drill.spec.workload_ref.name}"
+
+
+def _no_members(
+    pods: Iterable[NamedPod], snapshot: Snapshot | None, *, recovering: bool, job: str
+) -> Explanation | None:
     """A pod that has failed already must not become a drill afterwards. One that goes down with its group has not.
 
     A pod that vanished while its Job exists is still in the snapshot. One that is in none can be no evidence any more.
+    `snapshot` None: the workload of the drill does not exist.
     """
+    if snapshot is None:
+        return because(Reason.DRILL_NAMES_NO_MEMBER, pod=next(iter(pods)).pod, job=job)
     members = {each.uid: each for each in snapshot.pods}
     for named in pods:
         pod = members.get(named.pod_uid)
         if recovering and (pod is None or (pod.deleting_since is not None and pod.gone_at is None)):
             continue
         if pod is None or pod.gone_at is not None or not _is_whole(pod) or not _is_described(pod, named):
-            return because(Reason.DRILL_NAMES_NO_MEMBER, pod=named.pod, job=str(snapshot.key))
+            return because(Reason.DRILL_NAMES_NO_MEMBER, pod=named.pod, job=job)
     return None
 
 

@@ -82,6 +82,12 @@ def _never_shrinks(found: Match[str]) -> Holds:
     return lambda value, before: name not in before or (name in value and len(value[name]) >= len(before[name]))
 
 
+def _numbered(found: Match[str]) -> Holds:
+    """No item of a list has a number above its size."""
+    name, number = found["name"], found["number"]
+    return lambda value, before: all(item[number] <= len(value[name]) for item in value.get(name, ()))
+
+
 def _is_not(found: Match[str]) -> Holds:
     text = found["text"]
     return lambda value, before: bool(value != text)
@@ -196,6 +202,11 @@ _SHAPES: tuple[tuple[Pattern[str], Callable[[Match[str]], Holds]], ...] = tuple(
             r"!has\(oldSelf\.(?P<name>\w+)\) \|\|"
             r" \(has\(self\.(?P=name)\) && self\.(?P=name)\.size\(\) >= oldSelf\.(?P=name)\.size\(\)\)",
             _never_shrinks,
+        ),
+        (
+            r"!has\(self\.(?P<name>\w+)\) \|\|"
+            r" self\.(?P=name)\.all\((?P<item>\w+), (?P=item)\.(?P<number>\w+) <= self\.(?P=name)\.size\(\)\)",
+            _numbered,
         ),
         (r"self != '(?P<text>[^']*)'", _is_not),
         (r"self(?P<path>(\.\w+)+) == '(?P<text>[^']*)'", _text_at),

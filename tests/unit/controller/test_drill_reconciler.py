@@ -39,6 +39,7 @@ from recovery.ports import NODES, RECOVERY_DRILLS, ConflictError, ForbiddenError
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import KEY, FakeStore, LedgersApi, SetClock
 from tests.unit.core.groups import training
@@ -100,6 +101,20 @@ class Drills:
 
     def facts(self, name: str = DRILL) -> DrillFacts:
         return next(each for each in self.all() if each.name == name)
+
+    def uid(self) -> str:
+        """Of a drill that has been created, and has ended."""
+        self.create(*self.pods(1), name="over")
+        self.patch({"end": DrillEnd(self.clock.now(), Reason.DRILL_DONE)}, "over")
+        self.server.patch(
+            RECOVERY_DRILLS,
+            "over",
+            {"status": {"verdict": "Aborted"}},
+            kind=PatchKind.MERGE,
+            namespace=KEY.namespace,
+            subresource="status",
+        )
+        return self.facts("over").uid
 
     def mark_node(self, mark: NodeMark) -> dict[str, Any]:
         """The node before a client marks it."""
@@ -370,7 +385,7 @@ async def test_what_a_dead_client_has_left_on_a_node_is_taken_back_when_its_time
     change: dict[str, Any],
 ) -> None:
     drills = Drills()
-    mark = NodeMark(KEY.namespace, DRILL, "uid-1", at(60), **change)
+    mark = NodeMark(KEY.namespace, "over", drills.uid(), at(60), **change)
     before = drills.mark_node(mark)
     await drills.reconciler.reconcile()
     assert drills.server.get(NODES, "gpu-0")["spec"] != before.get("spec", {}), "the drill runs"
@@ -386,7 +401,7 @@ async def test_what_a_dead_client_has_left_on_a_node_is_taken_back_when_its_time
 
 async def test_a_take_back_that_the_server_did_not_answer_is_tried_again() -> None:
     drills = Drills()
-    drills.mark_node(NodeMark(KEY.namespace, DRILL, "uid-1", at(5), cordon=True))
+    drills.mark_node(NodeMark(KEY.namespace, "over", drills.uid(), at(5), cordon=True))
     drills.client.next("patch", NODES, UnknownOutcomeError("no answer"))
     with pytest.raises(UnknownOutcomeError):
         await drills.reconciler.reconcile()
@@ -397,7 +412,7 @@ async def test_a_take_back_that_the_server_did_not_answer_is_tried_again() -> No
 
 async def test_a_condition_is_left_to_a_person_and_tried_once() -> None:
     drills = Drills()
-    drills.mark_node(NodeMark(KEY.namespace, DRILL, "uid-1", at(20), condition=True))
+    drills.mark_node(NodeMark(KEY.namespace, "over", drills.uid(), at(20), condition=True))
     condition = {"type": "RecoveryDrill", "status": "True"}
     status = {"status": {"conditions": [condition]}}
     drills.server.patch(NODES, "gpu-0", status, kind=PatchKind.MERGE, subresource="status")
@@ -427,3 +442,32 @@ async def test_while_a_drill_runs_a_change_of_its_group_is_reviewed_at_once() ->
     await asyncio.sleep(0.1)
     assert drills.facts().status.named == 2
     running.cancel()
+
+
+async def test_a_mark_of_no_drill_is_left_alone() -> None:
+    """A kubelet may write any annotation of its own node."""
+    drills = Drills()
+    drills.mark_node(NodeMark(KEY.namespace, "over", "invented", at(5), cordon=True))
+    with capture_logs() as said:
+        await drills.reconciler.reconcile()
+    assert [line["log_level"] for line in said] == ["warning"]
+    assert drills.server.get(NODES, "gpu-0")["spec"]["unschedulable"]
+
+
+async def test_the_pods_of_another_job_of_the_same_name_do_not_count() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1))
+    drills.store.becomes(drills.store.cached.with_workload(uid="another"))
+    await drills.reconciler.reconcile()
+    refusal = drills.facts().status.refusal
+    assert refusal is not None
+    assert refusal.reason is Reason.DRILL_NAMES_NO_MEMBER
+
+
+def test_no_pod_can_be_taken_out_of_a_drill_or_replaced() -> None:
+    drills = Drills()
+    drills.create(*drills.pods(1, 2))
+    swapped = drills.pods(3)[0], *drills.pods(2, first=2)
+    for pods in (drills.pods(1), swapped, (*drills.pods(1), *drills.pods(3, first=3))):
+        with pytest.raises(StatusError):
+            drills.patch({"pods": pods})
