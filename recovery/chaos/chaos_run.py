@@ -27,7 +27,6 @@ from recovery.core.model.drill import (
     DRILL_MAX_SECONDS,
     DrillCase,
     DrilledWorkload,
-    DrillFacts,
     DrillSpec,
     DrillVerdict,
     NamedPod,
@@ -89,6 +88,7 @@ class _Progress(msgspec.Struct):
     unfit: dict[str, str] = msgspec.field(default_factory=dict)
     """Why an entry that is due waits for other pods, by path."""
     phase: str = ""
+    """The incident and its phase, as last noted. Empty: no incident was open."""
 
 
 class ChaosRun:
@@ -211,7 +211,7 @@ class ChaosRun:
         found = await progress.incidents.see(seen)
         ledger = seen.ledger_of(self._workload.uid)
         self._report(progress, ledger)
-        drill = self._drill()
+        drill = self._record.known()
         mine = [each for each in found if each.drill is not None and each.drill.uid == drill.uid]
         measured_at = self._incident_clock.now(mine)
         if measured_at is not None and (over := exceeded(drill.spec, mine, measured_at)) is not None:
@@ -335,7 +335,7 @@ class ChaosRun:
             self._note(strike_words(strike))
             if strike.chaos.action.of_nodes:
                 self._touched.update(strike.nodes)
-                await mark_nodes(self._tools.api, self._tools.clock, strike, self._drill())
+                await mark_nodes(self._tools.api, self._tools.clock, strike, self._record.known())
             else:
                 await self._pod_acts.carry_out(strike)
         progress.acted_seconds = self._tools.clock.monotonic_seconds()
@@ -364,21 +364,16 @@ class ChaosRun:
             if incident not in (self._elsewhere or ()):
                 why = f"incident {incident} of job {job} began while the drill ran"
                 raise RunStoppedError(Reason.DRILL_INCIDENT_ELSEWHERE, why)
-        if self._tools.clock.now() >= self._drill().spec.expires_at:
+        if self._tools.clock.now() >= self._record.known().spec.expires_at:
             raise RunStoppedError(Reason.DRILL_TOO_LONG, "the time of the drill is over")
 
     def _report(self, progress: _Progress, ledger: Ledger) -> None:
+        """Note each phase of an incident once."""
         open_ = open_incident(ledger)
-        phase = f"incident {open_.id}: {ledger.phase}: {ledger.message}" if open_ is not None else ""
-        if phase and (open_ is None or f"{open_.id} {ledger.phase}" != progress.phase):
-            self._note(phase)
-        progress.phase = f"{open_.id} {ledger.phase}" if open_ is not None else ""
-
-    def _drill(self) -> DrillFacts:
-        facts = self._record.facts
-        if facts is None:
-            raise RunStoppedError(Reason.DRILL_INTERRUPTED, f"RecoveryDrill {self._record.name} was deleted")
-        return facts
+        phase = f"incident {open_.id}: {ledger.phase}" if open_ is not None else ""
+        if phase not in ("", progress.phase):
+            self._note(f"{phase}: {ledger.message}")
+        progress.phase = phase
 
     # The end.
 

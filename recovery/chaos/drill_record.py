@@ -56,6 +56,12 @@ class DrillRecord:
         """How many pods the spec has."""
         return len(self.facts.spec.pods) if self.facts is not None else 0
 
+    def known(self) -> DrillFacts:
+        """As last read. Raises RunStoppedError if it has been deleted."""
+        if self.facts is None:
+            raise RunStoppedError(Reason.DRILL_INTERRUPTED, f"RecoveryDrill {self._namespace}/{self.name} was deleted")
+        return self.facts
+
     async def create(self, spec: DrillSpec) -> None:
         """Raises ApiError."""
         body = {
@@ -75,7 +81,7 @@ class DrillRecord:
     async def add(self, pods: tuple[NamedPod, ...]) -> None:
         """Add pods to the spec, each once, even if the outcome of a try is unknown. Raises ApiError."""
         for left in reversed(range(_TRIES_MAX)):
-            facts = self._known()
+            facts = self.known()
             missing = [pod for pod in pods if pod not in facts.spec.pods]
             if not missing:
                 return
@@ -96,7 +102,7 @@ class DrillRecord:
         for an end that another client has written, and after `ACKNOWLEDGED_WITHIN_SECONDS`."""
         until = self._clock.monotonic_seconds() + ACKNOWLEDGED_WITHIN_SECONDS
         while True:
-            facts = self._known()
+            facts = self.known()
             self.check()
             if facts.status.named >= len(facts.spec.pods):
                 return
@@ -114,7 +120,7 @@ class DrillRecord:
 
     def check(self) -> None:
         """Raises RunStoppedError if the controller has refused the drill, or another client has ended it."""
-        facts = self._known()
+        facts = self.known()
         if facts.status.refusal is not None:
             raise RunStoppedError(facts.status.refusal.reason, facts.status.refusal.message)
         if facts.spec.end is not None:
@@ -143,11 +149,6 @@ class DrillRecord:
             self._saw(await api_verbs.get(self._api, RECOVERY_DRILLS, self.name, namespace=self._namespace))
         except NotFoundError:
             self.facts = None
-
-    def _known(self) -> DrillFacts:
-        if self.facts is None:
-            raise RunStoppedError(Reason.DRILL_INTERRUPTED, f"RecoveryDrill {self._namespace}/{self.name} was deleted")
-        return self.facts
 
     def _saw(self, body: bytes) -> None:
         self.facts = decoded(RECOVERY_DRILLS, decode_drill, body).value

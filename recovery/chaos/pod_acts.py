@@ -18,11 +18,9 @@ TRIED_FOR_SECONDS = 60.0
 """How long an act is tried again that the API server refuses for now, such as an eviction by a PodDisruptionBudget."""
 _TRIED_EVERY_SECONDS = 2.0
 
-Note = Callable[[str], None]
-
 
 class PodActs:
-    def __init__(self, tools: ChaosTools, namespace: str, note: Note) -> None:
+    def __init__(self, tools: ChaosTools, namespace: str, note: Callable[[str], None]) -> None:
         """`note`: called with what is worth reporting, in words."""
         self._tools = tools
         self._namespace = namespace

@@ -82,10 +82,10 @@ def plan_lines(plan: RunPlan, experiment: Experiment, server: str, context: str)
         yield f"first       {strike_words(strike)}"
     for each in experiment.chaos:
         if each not in first_entries(experiment):
-            yield f"later       {later_words(each)}"
+            yield f"later       {_later_words(each)}"
     reach = f"{_count(len(plan.reach.nodes), 'node')}, {_count(plan.reach.gpus, 'GPU')}"
     yield f"affects     {reach} with the first entries"
-    yield f"loses       steps since the checkpoint: {steps_since_checkpoint(state)}"
+    yield f"loses       steps since the checkpoint: {_steps_since_checkpoint(state)}"
     forced = [member.pod for each in plan.first if each.chaos.grace_seconds == 0 for member in each.members]
     yield f"forces      pods without a grace period: {_some(forced) if forced else 'none'}"
 
@@ -93,22 +93,22 @@ def plan_lines(plan: RunPlan, experiment: Experiment, server: str, context: str)
 def strike_words(strike: Strike) -> str:
     """`pod-kill: llm-node-0-3 (rank 3, node gpu-3)`."""
     if strike.chaos.action.of_nodes:
-        pods = ", ".join(member_words(each) for each in strike.members[:_PODS_SHOWN_MAX])
+        pods = ", ".join(_member_words(each) for each in strike.members[:_PODS_SHOWN_MAX])
         more = len(strike.members) - _PODS_SHOWN_MAX
         verb = "runs" if len(strike.members) == 1 else "run"
         where = f"{pods}{f' and {more} more' * (more > 0)} {verb}"
-        return f"{action_words(strike.chaos)} of {_some(strike.nodes)}, where {where}"
-    return f"{action_words(strike.chaos)}: {_some([member_words(each) for each in strike.members])}"
+        return f"{_action_words(strike.chaos)} of {_some(strike.nodes)}, where {where}"
+    return f"{_action_words(strike.chaos)}: {_some([_member_words(each) for each in strike.members])}"
 
 
-def later_words(chaos: ExperimentChaos) -> str:
+def _later_words(chaos: ExperimentChaos) -> str:
     """`pod-kill, mode one, once the incident is in phase Rendezvous`."""
     value = "" if chaos.value is None else f" {chaos.value}"
     when = f"after {chaos.at_seconds:g} s" if chaos.during is None else f"once the incident is in phase {chaos.during}"
-    return f"{action_words(chaos)}, mode {chaos.mode}{value}, {when}"
+    return f"{_action_words(chaos)}, mode {chaos.mode}{value}, {when}"
 
 
-def action_words(chaos: ExperimentChaos) -> str:
+def _action_words(chaos: ExperimentChaos) -> str:
     if chaos.action is DrillAction.TAINT and chaos.taint is not None:
         return f"{chaos.action} {chaos.taint.key}:{chaos.taint.effect}"
     if chaos.grace_seconds == 0:
@@ -116,11 +116,11 @@ def action_words(chaos: ExperimentChaos) -> str:
     return str(chaos.action)
 
 
-def member_words(member: JobMember) -> str:
+def _member_words(member: JobMember) -> str:
     return f"{member.pod} (rank {member.index}, node {member.node})"
 
 
-def steps_since_checkpoint(state: JobState) -> str:
+def _steps_since_checkpoint(state: JobState) -> str:
     """How many steps a restart repeats. `not known`: the job does not report them."""
     if state.checkpoint.step is None or state.highest_step is None:
         return "not known"

@@ -44,11 +44,11 @@ def aimed(experiment: Experiment, chaos: ExperimentChaos, repeat: int, members: 
     there = members if chaos.during in _GOING_DOWN else [member for member in members if not member.going]
     indexes = sorted({member.index for member in there if member.index is not None})
     chosen = set(select(chaos, indexes, chance_of(experiment.seed, repeat, chaos.number)))
-    hit = tuple(member for member in there if member.index in chosen)
+    affected = tuple(member for member in there if member.index in chosen)
     if chaos.action.of_nodes:
-        nodes = {member.node for member in hit}
-        hit = tuple(member for member in there if member.node in nodes)
-    return Strike(chaos, hit)
+        nodes = {member.node for member in affected}
+        affected = tuple(member for member in there if member.node in nodes)
+    return Strike(chaos, affected)
 
 
 def reach_of(strikes: Iterable[Strike], on_nodes: Mapping[str, Sequence[PodOnNode]]) -> Reach:
@@ -77,10 +77,10 @@ def drives_out(strike: Strike, on_nodes: Mapping[str, Sequence[PodOnNode]], key:
 
     DaemonSet pods and pods that tolerate the taint stay.
     """
-    marked = strike.chaos.taint
-    if marked is None or marked.effect != _NO_EXECUTE:
+    wanted = strike.chaos.taint
+    if wanted is None or wanted.effect != _NO_EXECUTE:
         return ""
-    taint = Taint(marked.key, marked.value, marked.effect)
+    taint = Taint(wanted.key, wanted.value, wanted.effect)
     for node in strike.nodes:
         for pod in on_nodes.get(node, ()):
             stays = pod.of_daemon_set or any(tolerates(each, taint) for each in pod.tolerations)

@@ -37,7 +37,6 @@ from recovery.program import EXIT_INTERRUPTED
 from recovery.scenario.experiment import Experiment, read_experiment
 from recovery.scenario.scenario_text import BadScenarioError
 
-_READABLE_BY_PEOPLE = ChaosOutput.TABLE
 CLUSTER_OF_THE_POD = "kubernetes.default.svc"
 """What a pod may call its own cluster. It has no context, and the address of its server differs between clusters."""
 
@@ -98,7 +97,7 @@ async def _run_on(
     tools = _tools(connection, key)
     plan = await planned(tools, experiment)
     context = await context_name(server.kubeconfig, server.context)
-    people = sys.stdout if options.output is _READABLE_BY_PEOPLE else sys.stderr
+    people = sys.stdout if options.output is ChaosOutput.TABLE else sys.stderr
     for line in (*plan.state.unreadable, *plan_lines(plan, experiment, connection.server, context)):
         print(printable(line), file=people, flush=True)
     if options.dry_run:
@@ -221,9 +220,8 @@ def _print_outcome(outcome: RunOutcome, experiment: Experiment, key: GroupKey, o
         for line in case_lines(outcome.cases):
             print(printable(line), flush=True)
         print(printable(f"{outcome.verdict}: {outcome.verdict_message}"), flush=True)
-    if outcome.error is not None and not isinstance(
-        outcome.error, RefusedError
-    ):  # whose message is that of the verdict
+    # The message of a RefusedError is that of the verdict.
+    if outcome.error is not None and not isinstance(outcome.error, RefusedError):
         print_error(error_words(outcome.error))
     for left in outcome.left_over:
         print_error(f"{left_words(left)}; run {abort_command(key.namespace, outcome.drill)}")

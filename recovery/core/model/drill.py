@@ -62,7 +62,7 @@ class Hypothesis(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Objectives(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """What a repeat may cost at most. A drill that exceeds it is aborted."""
+    """What a repeat may cost at most. A repeat that exceeds it has failed, and ends the run."""
 
     recovery: str | None = None
     """From the failure until the incident has closed, as a duration. None: not judged."""
