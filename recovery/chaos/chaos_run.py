@@ -83,6 +83,7 @@ class _Progress(msgspec.Struct):
     incidents: IncidentsOfRepeat
     pending: list[ExperimentChaos]
     begun_seconds: float
+    """When its first pods were acknowledged. `at` counts from then."""
     acted_seconds: float
     strikes: list[Strike]
     unfit: dict[str, str] = msgspec.field(default_factory=dict)
@@ -193,6 +194,8 @@ class ChaosRun:
             strikes=[],
         )
         await self._name(progress, first)
+        # The controller may take seconds to acknowledge the pods. They must not shorten the time between two entries.
+        progress.begun_seconds = clock.monotonic_seconds()
         await clock.sleep(first[0].chaos.at_seconds or 0.0)
         await self._act(progress, first)
         while True:

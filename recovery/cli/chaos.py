@@ -28,6 +28,7 @@ from recovery.cli.connection import CommandError, Connection, chosen_namespace, 
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import ChaosOutput, DrillsOutput, print_data, printable
 from recovery.cli.requests import login
+from recovery.cli.scenario_file import read_scenario_file
 from recovery.core.model.facts import GroupKey
 from recovery.kube.exec import ProcessKillerByExec
 from recovery.kube.kubeconfig import context_name, context_user
@@ -35,7 +36,6 @@ from recovery.kube.session import SessionError
 from recovery.ports import ApiError, RefusedError
 from recovery.program import EXIT_INTERRUPTED
 from recovery.scenario.experiment import Experiment, read_experiment
-from recovery.scenario.scenario_text import BadScenarioError
 
 CLUSTER_OF_THE_POD = "kubernetes.default.svc"
 """What a pod may call its own cluster. It has no context, and the address of its server differs between clusters."""
@@ -60,15 +60,7 @@ class _NoExec:
 
 def run_chaos(server: ServerOptions, namespace: str | None, path: Path, options: ChaosOptions) -> NoReturn:
     """Run the experiment of the file. Exit code 0: Passed. 1: Failed. 2: it was not run, or not to its end."""
-    try:
-        experiment = read_experiment(path.read_text(encoding="utf-8"))
-    except BadScenarioError as error:
-        for line, problem in zip(error.lines, error.problems, strict=True):
-            print_error(f"{path}:{line}: {problem}")
-        sys.exit(EXIT_USAGE)
-    except (OSError, UnicodeDecodeError) as error:
-        print_error(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
-        sys.exit(EXIT_USAGE)
+    experiment = read_scenario_file(path, read_experiment)
     execute(_run(server, namespace, experiment, options))
 
 

@@ -11,9 +11,9 @@ from typing import NoReturn
 from recovery.cli.chaos_report import EXIT_CODES, case_lines, left_words
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import aligned, printable
+from recovery.cli.scenario_file import read_scenario_file
 from recovery.cli.simulated_drill import SimulatedDrill
 from recovery.scenario.experiment import Experiment
-from recovery.scenario.scenario_text import BadScenarioError
 from recovery.sim.trials.checkers import describe
 from recovery.sim.trials.coverage import NEVER_HIT, by_unit_tests_only, never_hit
 from recovery.sim.trials.parallel_trials import WorkerError, in_processes
@@ -41,15 +41,7 @@ def simulate_scenario(path: Path, *, shrinking: bool, coverage: bool) -> NoRetur
 
     An experiment is run in the trial. Exit code 1: also if it Failed. 2: also if it was not run, or not to its end.
     """
-    try:
-        scenario = read_scenario(path.read_text(encoding="utf-8"), free_mib=free_memory_mib())
-    except BadScenarioError as error:
-        for line, problem in zip(error.lines, error.problems, strict=True):
-            print_error(f"{path}:{line}: {problem}")
-        sys.exit(EXIT_USAGE)
-    except (OSError, UnicodeDecodeError) as error:
-        print_error(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
-        sys.exit(EXIT_USAGE)
+    scenario = read_scenario_file(path, lambda text: read_scenario(text, free_mib=free_memory_mib()))
     for warning in scenario.warnings:
         print_error(f"warning: {path}: {warning}")
     replay = f"recovery simulate --scenario {shlex.quote(str(path))}"

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from recovery.chaos.chaos_run import RunOutcome
 from recovery.cli.simulated_drill import SimulatedDrill
-from recovery.ports import NODES, RECOVERY_DRILLS, RECOVERY_GROUPS, ApiClient, ApiRequest
+from recovery.ports import NODES, RECOVERY_DRILLS, RECOVERY_GROUPS, ApiClient
 from recovery.scenario.experiment import Experiment
-from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
 from recovery.sim.cluster import EmbeddedCluster
@@ -102,28 +101,3 @@ def run(
             await visit(cluster, clock, drill)
 
     return DrillTrial(drill, run_trial(plan, visitor), before)
-
-
-class Writes:
-    """Counts the writes of a client, and calls `at_the_last` before or after the write of that number."""
-
-    def __init__(self, server: ApiServer, last: int, at_the_last: Callable[[], object], *, applied: bool) -> None:
-        self.count = 0
-        self._api = ModelClient(server, "user")
-        self._last = last
-        self._at_the_last = at_the_last
-        self._applied = applied
-
-    async def send(self, request: ApiRequest) -> bytes:
-        if not request.writes:
-            return await self._api.send(request)
-        self.count += 1
-        if self.count == self._last and not self._applied:
-            self._at_the_last()
-        answer = await self._api.send(request)
-        if self.count == self._last and self._applied:
-            self._at_the_last()
-        return answer
-
-    def watch(self, request: ApiRequest) -> Any:
-        raise AssertionError("nothing is watched")

@@ -16,7 +16,8 @@ from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.scenario import read_scenario
 from recovery.sim.virtual_time import VirtualClock
-from tests.simulation.chaos.simulated import EXAMPLES, DrillTrial, Writes, run
+from tests.counted_writes import Writes
+from tests.simulation.chaos.simulated import EXAMPLES, DrillTrial, run
 
 EXAMPLES_AND_SIDES = [
     pytest.param("health-agent-mark", True, id="health-agent-mark after"),
@@ -52,7 +53,7 @@ def stopped(name: str, number: int, *, applied: bool, dies: bool) -> tuple[Drill
     clients: list[Writes] = []
 
     def client(cluster: EmbeddedCluster) -> Writes:
-        clients.append(Writes(cluster.server, number, stop, applied=applied))
+        clients.append(Writes(ModelClient(cluster.server, "user"), number, stop, applied=applied))
         return clients[-1]
 
     async def visit(cluster: EmbeddedCluster, clock: VirtualClock, drill: SimulatedDrill) -> None:
@@ -114,7 +115,9 @@ def test_the_leader_takes_back_what_a_client_that_died_has_done_to_a_node() -> N
         assert any(node["spec"].get("unschedulable") for node in cluster.server.objects(NODES))
         await clock.sleep(50 * 60)
 
-    found = run(plan, experiment, lambda cluster: Writes(cluster.server, 4, die, applied=True), visit)
+    found = run(
+        plan, experiment, lambda cluster: Writes(ModelClient(cluster.server, "user"), 4, die, applied=True), visit
+    )
     assert (found.broken, found.nodes) == ([], found.nodes_before)
     [drill] = found.server.objects(RECOVERY_DRILLS)
     assert (drill["status"]["verdict"], found.charges()) == ("Aborted", 0)

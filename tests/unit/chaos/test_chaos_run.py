@@ -5,12 +5,16 @@ import pytest
 from recovery.chaos.chaos_run import RunOutcome
 from recovery.core.model.drill import DrillAction, DrillVerdict
 from recovery.core.model.reason import Reason
-from recovery.ports import PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, ApiRequest, ForbiddenError, TryLaterError
+from recovery.ports import NODES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, ApiRequest, ForbiddenError, TryLaterError
 from recovery.sim.api.client import ModelClient
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.chaos.world import FILE, ON_NODES, POD_KILL, RANKS, ChaosWorld, SendsFirst, add_group
 
 EVICT = FILE + "chaos:\n- {kind: PodChaos, action: pod-evict, mode: one}\n"
+CORDON_AND_5S_LATER_CONDITION = (
+    "chaos:\n- {kind: PhysicalMachineChaos, action: cordon, mode: one}\n"
+    "- {kind: PhysicalMachineChaos, action: condition, mode: one, at: 5s}\nhypothesis: {incidents: 0}\n"
+)
 
 
 def assert_ended(world: ChaosWorld, outcome: RunOutcome, reason: Reason) -> None:
@@ -143,6 +147,23 @@ async def test_a_later_entry_selects_from_the_pods_that_exist_then() -> None:
     assert case.verdict is DrillVerdict.PASSED
     assert case.incidents == ("inc-1", "inc-2"), "a closed one comes from its record"
     assert world.clock.monotonic_seconds() < 60
+
+
+@virtual_time
+async def test_a_slow_acknowledgment_does_not_shorten_the_time_between_two_entries() -> None:
+    world = ChaosWorld()
+    world.acknowledges_after_seconds = 10.0
+    changed_at: list[float] = []
+
+    def before(request: ApiRequest) -> None:
+        if request.verb == "patch" and request.resource is NODES:
+            changed_at.append(world.clock.monotonic_seconds())
+
+    async with world.running():
+        api = SendsFirst(ModelClient(world.server, "jane"), before)
+        await world.run(FILE + CORDON_AND_5S_LATER_CONDITION, api)
+    cordon, condition, *_ = changed_at
+    assert 5.0 <= condition - cordon < 7.0
 
 
 @virtual_time

@@ -1,8 +1,6 @@
 """A run that ends at any moment leaves nothing behind, or something that `abort` removes from any machine."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,6 +11,7 @@ from recovery.core.model.reason import Reason
 from recovery.ports import NODES, RECOVERY_DRILLS, ApiRequest, ForbiddenError, PatchKind, UnknownOutcomeError
 from recovery.sim.api.client import ModelClient
 from recovery.sim.virtual_time import run_in_virtual_time, virtual_time
+from tests.counted_writes import Writes
 from tests.unit.chaos.world import FILE, ON_NODES, POD_KILL, ChaosWorld, SendsFirst
 
 EVERYTHING = ON_NODES + "- {kind: PodChaos, action: process-kill, mode: one, at: 3s}\n"
@@ -23,31 +22,6 @@ class _ProcessDiedError(Exception):
     """The process of the client has died: nothing of it runs any more."""
 
 
-class Writes:
-    """Counts the writes of a client, and calls `at_the_last` before or after the write of that number."""
-
-    def __init__(self, world: ChaosWorld, last: int, at_the_last: Callable[[], object], *, applied: bool) -> None:
-        self.count = 0
-        self._api = ModelClient(world.server, "jane")
-        self._last = last
-        self._at_the_last = at_the_last
-        self._applied = applied
-
-    async def send(self, request: ApiRequest) -> bytes:
-        if not request.writes:
-            return await self._api.send(request)
-        self.count += 1
-        if self.count == self._last and not self._applied:
-            self._at_the_last()
-        answer = await self._api.send(request)
-        if self.count == self._last and self._applied:
-            self._at_the_last()
-        return answer
-
-    def watch(self, request: ApiRequest) -> Any:
-        raise AssertionError("nothing is watched")
-
-
 def dies() -> None:
     raise _ProcessDiedError
 
@@ -55,7 +29,7 @@ def dies() -> None:
 def writes_of_a_run() -> int:
     async def count() -> int:
         world = ChaosWorld()
-        writes = Writes(world, 0, dies, applied=False)
+        writes = Writes(world.client(), 0, dies, applied=False)
         async with world.running():
             await world.run(EVERYTHING, writes)
         return writes.count
@@ -76,7 +50,7 @@ def test_after_a_death_at_any_write_abort_puts_everything_back(writes: int, appl
         world = ChaosWorld()
         before = world.nodes()
         async with world.running():
-            client = Writes(world, number, dies, applied=applied)
+            client = Writes(world.client(), number, dies, applied=applied)
             with pytest.raises(_ProcessDiedError):
                 await world.run(EVERYTHING, client)
             await world.clock.sleep(5)
@@ -103,7 +77,7 @@ def test_an_interruption_at_any_write_leaves_nothing_behind(writes: int, applied
         before = world.nodes()
         async with world.running():
             tasks: list[asyncio.Task[RunOutcome]] = []
-            client = Writes(world, number, lambda: [task.cancel() for task in tasks], applied=applied)
+            client = Writes(world.client(), number, lambda: [task.cancel() for task in tasks], applied=applied)
             run = await world.prepared(EVERYTHING, client)
             tasks.append(asyncio.create_task(run.run()))
             outcome = await tasks[0]
@@ -201,7 +175,7 @@ async def test_an_abort_elsewhere_ends_a_run_that_goes_on() -> None:
 async def marked_without_a_drill(world: ChaosWorld) -> None:
     """A client has died, and its RecoveryDrill has been deleted."""
     with pytest.raises(_ProcessDiedError):
-        await world.run(ON_NODES, Writes(world, 3, dies, applied=False))
+        await world.run(ON_NODES, Writes(world.client(), 3, dies, applied=False))
     world.server.delete(RECOVERY_DRILLS, "lose-a-rank-x7k2p", namespace="research")
 
 
@@ -250,7 +224,7 @@ def test_a_kill_before_any_name_counts_needs_no_abort() -> None:
         world = ChaosWorld()
         pods = world.pods()
         with pytest.raises(_ProcessDiedError):
-            await world.run(POD_KILL, Writes(world, 1, dies, applied=False))
+            await world.run(POD_KILL, Writes(world.client(), 1, dies, applied=False))
         assert (world.drills(), world.pods()) == ([], pods)
 
     run_in_virtual_time(dies_first())

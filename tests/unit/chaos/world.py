@@ -95,6 +95,7 @@ class ChaosWorld:
         self.job: dict[str, Any] = {}
         self.notes: list[str] = []
         self.acknowledges = True
+        self.acknowledges_after_seconds = 0.0
         self.refusal: Body | None = None
         self.writes_verdicts = True
         self.recovers_after_seconds = RECOVERED_AFTER_SECONDS
@@ -164,13 +165,18 @@ class ChaosWorld:
         status: Body = {}
         if self.refusal is not None and drill.status.refusal is None:
             status["refusal"] = self.refusal
-        elif self.acknowledges and drill.spec.end is None and drill.status.named < len(drill.spec.pods):
+        elif self._acknowledges(drill):
             status["named"] = len(drill.spec.pods)
         elif self.writes_verdicts and drill.spec.end is not None and drill.status.verdict is None:
             cases = final_cases(drill, self._recorded(), self.clock.now())
             status = {"cases": msgspec.to_builtins(cases), "verdict": str(worst(cases)), "message": "judged"}
         if status:
             self.patch(RECOVERY_DRILLS, drill.name, {"status": status}, "status")
+
+    def _acknowledges(self, drill: DrillFacts) -> bool:
+        age_seconds = (self.clock.now() - drill.created_at).total_seconds()
+        due = self.acknowledges and age_seconds >= self.acknowledges_after_seconds
+        return due and drill.spec.end is None and drill.status.named < len(drill.spec.pods)
 
     def _recorded(self) -> list[Incident]:
         body = next(iter(self.server.objects(RECOVERY_GROUPS)))
@@ -254,8 +260,12 @@ class ChaosWorld:
         ]
         return tuple(sorted(found, key=lambda member: member.index or 0))
 
+    def client(self) -> ApiClient:
+        """Of the person who runs the drill."""
+        return ModelClient(self.server, "jane")
+
     def tools(self, api: ApiClient | None = None) -> ChaosTools:
-        return ChaosTools(api or ModelClient(self.server, "jane"), self.clock, random.Random(3), self.killer, self)
+        return ChaosTools(api or self.client(), self.clock, random.Random(3), self.killer, self)
 
     async def run(self, text: str, api: ApiClient | None = None) -> RunOutcome:
         run = await self.prepared(text, api)
