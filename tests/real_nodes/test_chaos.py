@@ -56,7 +56,10 @@ async def test_an_example_with_ranks_that_train(name: str, agent: bool, started:
         drills = await of(training, tmp_path)
         before = await nodes(training.cluster.control_plane)
         where = "real nodes, agent" if agent else "real nodes"
-        ended, said = await drills.judged(where, name, **OF_FEW_RANKS.get(name, {}))
+        try:
+            ended, said = await drills.judged(where, name, **OF_FEW_RANKS.get(name, {}))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{await training.describe()}") from None
         print(name, json.dumps(said.get("cases"), indent=1), ended.err)
         assert (said["verdict"], ended.exit_code) == ("Passed", 0), ended
         assert await nodes(training.cluster.control_plane) == before
