@@ -39,6 +39,7 @@ WARNS_WITHOUT = {
 _INCOMPLETE = "the totals of the fleet will be incomplete (manifests/rbac)"
 _BASELINES_MOVE = "an edit of a policy will make earlier losses a baseline (manifests/rbac)"
 _ONLY_MORE = "records of incidents will only become more (manifests/rbac)"
+_NO_DRILLS = "no failure will count as a drill (manifests/rbac)"
 CAN_DO_WITHOUT = {
     ("get", "recoveryincidents"): _INCOMPLETE,
     ("patch", "recoveryconfigs/status"): _INCOMPLETE,
@@ -46,6 +47,8 @@ CAN_DO_WITHOUT = {
     ("patch", "recoveryincidents/status"): _ONLY_MORE,
     ("patch", "recoverypolicies/status"): _BASELINES_MOVE,
     ("patch", "clusterrecoverypolicies/status"): _BASELINES_MOVE,
+    **{(verb, "recoverydrills"): _NO_DRILLS for verb in ("list", "watch", "delete")},
+    ("patch", "recoverydrills/status"): _NO_DRILLS,
 }
 """Rights of the role recovery-observe without which the controller starts, and the warning if one is missing."""
 AT_ONCE = 4

@@ -340,6 +340,7 @@ async def test_with_the_budget_exhausted_the_second_failure_is_held(
             "Recovering": "False",
             "BudgetExhausted": "True",
             "Paused": "False",
+            "RecoveryProven": "Unknown",
         }
     assert f"pod {pod} (rank 1, node gpu-" in ledger["message"]
     assert "exited with exit code 1" in ledger["message"]
