@@ -151,7 +151,8 @@ real-nodes-central:  ## those that need no torch
 chaos: $(STAMP) check-go debian-packages $(EXAMPLES_STAMP)  ## the experiments of examples/chaos on modelled and on real nodes, with equal verdicts; root only
 	@rm -f build/chaos.jsonl
 	$(call suite,cluster/test_chaos.py) --timeout=600 $(ARGS)
-	EXAMPLES_VENV=$(EXAMPLES_VENV) $(call suite,real_nodes/test_chaos.py) --timeout=600 $(ARGS)
+	EXAMPLES_VENV=$(EXAMPLES_VENV) $(BIN)/python -m pytest tests/real_nodes/test_chaos.py \
+	  --junitxml=build/chaos-real-nodes.xml --timeout=600 $(ARGS)
 	@$(BIN)/python -m tests.cluster.chaos_table
 
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)

@@ -151,8 +151,10 @@ class DrillRecord:
             self.facts = None
 
     def _saw(self, body: bytes) -> None:
-        self.facts = decoded(RECOVERY_DRILLS, decode_drill, body).value
-        self.uid = self.facts.uid
+        found = decoded(RECOVERY_DRILLS, decode_drill, body).value
+        # Another drill of the name is not this one. The marks on nodes have the UID of this one.
+        self.facts = found if self.uid in ("", found.uid) else None
+        self.uid = self.uid or found.uid
 
     async def _patch(self, body: object, kind: PatchKind) -> bytes:
         return await api_verbs.patch(self._api, RECOVERY_DRILLS, self.name, body, kind=kind, namespace=self._namespace)

@@ -1,7 +1,7 @@
 """How a drill ended: its expectations against the records of the incidents that it caused.
 
-The client of the drill and the controller ask the same function, so that they cannot differ. Everything is read from
-the incidents, nothing from the clock of the client.
+The client of the drill and the controller ask the same function, so that they cannot differ. All seconds are read from
+the incidents. The client's clock only dates the end of the run, and does not hide what the incidents show.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """What the latest recovery of a group proves, and for how long.
 
-A drill proves as much as a failure that nobody planned. A recovery proves nothing if nothing had failed, if a person
+A drill proves as much as an unplanned failure. A recovery proves nothing if nothing had failed, if a person
 had to help, if no one restarted the group, or if its ranks still hang. An incident under Observe proves nothing.
 """
 

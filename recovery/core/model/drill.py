@@ -210,7 +210,8 @@ class DrillFacts(msgspec.Struct, frozen=True):
         end = self.spec.end
         if now >= self.over_at:
             return None
-        if end is not None and (now - end.at).total_seconds() > NAMES_AFTER_END_SECONDS:
+        # The client dates the end. A clock that is far ahead must not make real failures free until the time is over.
+        if end is not None and abs((now - end.at).total_seconds()) > NAMES_AFTER_END_SECONDS:
             return None
         return next((each for each in self.counting if each.pod_uid == pod_uid), None)
 

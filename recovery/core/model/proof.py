@@ -32,7 +32,7 @@ class ProvenSetup(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class RecoveryProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A recovery that shows that the group recovers, from a drill or from a failure that nobody planned."""
+    """A recovery that shows that the group recovers, from a drill or from an unplanned failure."""
 
     proven_at: datetime
     """When the recovery ended."""

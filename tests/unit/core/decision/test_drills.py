@@ -212,6 +212,7 @@ NO_DRILL = {
     "the second name, and one counts": drill(named(training(), 2), named(training(), 3, 2), acknowledged=1),
     "a low number at a place that does not count": drill(named(training(), 2), named(training(), 3, 1), acknowledged=1),
     "put before the one that counts": drill(named(training(), 3, 2), named(training(), 2, 1), acknowledged=1),
+    "ended in the future of a client": drill(named(training(), 3), end=DrillEnd(at(3600), Reason.DRILL_DONE)),
     "expired, whatever it says": drill(named(training(), 3), created=-4 * 3600, expires_at=at(10**9)),
     "expired": drill(named(training(), 3), expires_at=at(0)),
     "ended more than a minute ago": over(-61),

@@ -69,7 +69,7 @@ def message(controller: Controller) -> str:
 # --- what proves ------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_that_nobody_planned_proves_that_the_group_recovers() -> None:
+def test_an_unplanned_failure_proves_that_the_group_recovers() -> None:
     controller, _ = recovered()
     proof = proof_of(controller)
     assert (proof.proven_at, proof.seconds, proof.incident) == (at(21), 21.0, controller.recorded[0].id)

@@ -66,7 +66,7 @@ def test_what_only_selects_jobs_or_judges_proofs_does_not(changed: dict[str, obj
 
 
 def test_an_open_circuit_breaker_is_no_other_policy() -> None:
-    """It ends by itself, and nobody has changed the policy."""
+    """It ends by itself, and the policy is unchanged."""
     observed = resolve(facts(mode=Mode.ENFORCE), ConfigFacts("default", "config-1", 1, fleet=OPEN))
     assert observed.mode is Mode.OBSERVE
     assert observed.digest == resolved(mode=Mode.ENFORCE).digest
